@@ -1,0 +1,37 @@
+"""Exact DTW distance matrices of any size, and confident kernel sparse coding on top of them.
+
+The public names are loaded when they are first used: distances alone need neither scikit-learn nor Zarr.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cksc_dist.maths.dtw import pairwise_dtw
+    from cksc_dist.models import CKSC, DistanceKernel, load_model
+    from cksc_dist.series import SeriesSet
+
+__version__ = "0.1.0"
+__all__ = ["CKSC", "DistanceKernel", "SeriesSet", "load_model", "pairwise_dtw"]
+
+_HOME = {
+    "CKSC": "cksc_dist.models",
+    "DistanceKernel": "cksc_dist.models",
+    "SeriesSet": "cksc_dist.series",
+    "load_model": "cksc_dist.models",
+    "pairwise_dtw": "cksc_dist.maths.dtw",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cksc_dist' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,41 @@
+"""The exceptions of this package. Each message says what is wrong, where, and what to do.
+
+Everything raised on purpose derives from `CkscError`; what a caller did wrong also is a `ValueError`,
+so that code written for scikit-learn or NumPy catches it without knowing this package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["CkscError", "EngineError", "InputError", "ModelFileError", "ReadError", "SmallClassWarning"]
+
+
+class CkscError(Exception):
+    """Base of all errors that this package raises on purpose."""
+
+
+class InputError(CkscError, ValueError):
+    """Data or a parameter that cannot be used; raised before any work starts."""
+
+
+class ReadError(InputError):
+    """A file that cannot be read as what it claims to be; names the file and, where there is one, the line."""
+
+    def __init__(self, path: str | Path, message: str, line: int | None = None) -> None:
+        where = f"{path}, line {line}" if line is not None else f"{path}"
+        super().__init__(f"{where}: {message}")
+        self.path = Path(path)
+        self.line = line
+
+
+class EngineError(InputError):
+    """A distance engine that is unknown, not installed, broken, or unable to do what was asked of it."""
+
+
+class ModelFileError(CkscError, ValueError):
+    """A saved model that is missing, damaged, or written by another version."""
+
+
+class SmallClassWarning(UserWarning):
+    """A class has fewer samples than the number of atoms asked for; it starts with all it has."""

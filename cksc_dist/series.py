@@ -1,0 +1,252 @@
+"""SeriesSet: a ragged collection of labelled multivariate time series.
+
+Series are kept end to end in one array, ``values[offsets[i] : offsets[i + 1]]`` being series i as
+(time, dims): no padding, and no NaN that stands for a length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cksc_dist.errors import InputError
+
+__all__ = ["SeriesSet", "as_series_list"]
+
+
+def as_series_list(series: Any, *, name: str = "series") -> list[NDArray[np.float64]]:
+    """Return finite, contiguous float64 arrays of shape (time, dims), or say which sample is not one.
+
+    Parameters
+    ----------
+    series
+        A `SeriesSet`, a list of arrays (time, dims) or (time,), or an array (n, time, dims) or (n, time).
+    name
+        What to call the argument in an error.
+    """
+    if isinstance(series, SeriesSet):
+        return series.series
+    if isinstance(series, np.ndarray) and series.dtype != object and series.ndim not in (2, 3):
+        raise InputError(
+            f"{name}: an array of shape {series.shape} is no set of series; pass a list of (time, dims) "
+            "arrays or one array (n, time, dims)"
+        )
+    out: list[NDArray[np.float64]] = []
+    dims: int | None = None
+    for i, item in enumerate(series):
+        try:
+            values = np.asarray(item, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{name}[{i}] cannot be read as numbers: {error}") from error
+        if values.ndim == 1:
+            values = values[:, None]
+        if values.ndim != 2:
+            raise InputError(f"{name}[{i}] has shape {values.shape}; each series must be (time, dims)")
+        if values.shape[0] == 0 or values.shape[1] == 0:
+            raise InputError(f"{name}[{i}] is empty (shape {values.shape}); remove it")
+        if dims is None:
+            dims = values.shape[1]
+        elif values.shape[1] != dims:
+            raise InputError(
+                f"{name}[{i}] has {values.shape[1]} dims but {name}[0] has {dims}; all series of a set "
+                "must have the same dims"
+            )
+        finite = np.isfinite(values)
+        if not finite.all():
+            frame, dim = (int(v) for v in np.argwhere(~finite)[0])
+            raise InputError(
+                f"{name}[{i}] has a NaN or infinite value (frame {frame}, dim {dim}); "
+                "fill it or remove the series"
+            )
+        out.append(np.ascontiguousarray(values))
+    return out
+
+
+@dataclass(frozen=True)
+class SeriesSet:
+    """A ragged set of series with labels and ids.
+
+    Parameters
+    ----------
+    values
+        All frames end to end, (total frames, dims), float64, finite.
+    offsets
+        ``n + 1`` edges: series i is ``values[offsets[i] : offsets[i + 1]]``; every series has a frame.
+    labels
+        One label for each series: str, int or bool, all of one kind.
+    ids
+        One name for each series, all different; made from the position where not given.
+    name
+        What to call the set.
+    dim_names
+        A name for each dimension, where known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> data = SeriesSet.from_list([np.zeros((3, 2)), np.ones((5, 2))], labels=["a", "b"])
+    >>> len(data), data.dims, data.lengths.tolist()
+    (2, 2, [3, 5])
+    >>> data[1].shape
+    (5, 2)
+    """
+
+    values: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    labels: NDArray[Any]
+    ids: NDArray[np.str_]
+    name: str = "series"
+    dim_names: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        n = len(self.offsets) - 1
+        if n < 1:
+            raise InputError(f"{self.name}: the set has no series")
+        if self.values.ndim != 2 or self.values.shape[1] == 0:
+            raise InputError(f"{self.name}: values have shape {self.values.shape}; must be (frames, dims)")
+        if int(self.offsets[0]) != 0 or int(self.offsets[-1]) != len(self.values):
+            raise InputError(
+                f"{self.name}: offsets run from {self.offsets[0]} to {self.offsets[-1]}; they must run from 0 "
+                f"to the number of frames, {len(self.values)}"
+            )
+        empty = np.flatnonzero(np.diff(self.offsets) <= 0)
+        if len(empty):
+            raise InputError(f"{self.name}: series {int(empty[0])} is empty; remove it")
+        if len(self.labels) != n or len(self.ids) != n:
+            raise InputError(
+                f"{self.name}: {n} series, but {len(self.labels)} labels and {len(self.ids)} ids; "
+                "give one of each for every series"
+            )
+        if self.labels.dtype.kind not in "UiubT":
+            raise InputError(
+                f"{self.name}: labels are of type {self.labels.dtype}; use str, int or bool, all of one kind"
+            )
+        if self.dim_names and len(self.dim_names) != self.dims:
+            raise InputError(f"{self.name}: {len(self.dim_names)} dim_names for {self.dims} dims")
+        unique, counts = np.unique(self.ids, return_counts=True)
+        if len(unique) != n:
+            raise InputError(f"{self.name}: id {str(unique[counts > 1][0])!r} is used twice; ids must differ")
+        bad = np.flatnonzero(~np.isfinite(self.values).all(axis=1))
+        if len(bad):
+            i = int(np.searchsorted(self.offsets, bad[0], side="right")) - 1
+            raise InputError(
+                f"{self.name}: series {i} (id {self.ids[i]}) has a NaN or infinite value in frame "
+                f"{int(bad[0] - self.offsets[i])}; fill it or remove the series"
+            )
+
+    @classmethod
+    def from_list(
+        cls,
+        series: Any,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        *,
+        name: str = "series",
+        dim_names: Sequence[str] = (),
+    ) -> SeriesSet:
+        """Make a set from a list of (time, dims) arrays or an array (n, time, dims).
+
+        Without labels every series gets the label ``"?"``.
+        """
+        parts = as_series_list(series, name=name)
+        if not parts:
+            raise InputError(f"{name}: the set has no series")
+        n = len(parts)
+        offsets = np.zeros(n + 1, dtype=np.int64)
+        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        kinds = {type(label) for label in np.asarray(labels, dtype=object)} if labels is not None else {str}
+        if str in kinds and len({issubclass(kind, str) for kind in kinds}) > 1:
+            raise InputError(f"{name}: labels mix str with other kinds; use str, int or bool, all of one kind")
+        return cls(
+            values=np.concatenate(parts),
+            offsets=offsets,
+            labels=np.full(n, "?") if labels is None else np.asarray(labels),
+            ids=np.array([f"{i}" for i in range(n)] if ids is None else list(ids), dtype=np.str_),
+            name=name,
+            dim_names=tuple(dim_names),
+        )
+
+    @classmethod
+    def read(cls, path: str | Path, **options: Any) -> SeriesSet:
+        """Read a file or folder; the form is recognised by `cksc_dist.io.read`, which lists them."""
+        from cksc_dist.io import read  # io is built on this module
+
+        return read(path, **options)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> NDArray[np.float64]:
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError(f"series {i} of {n}")
+        i %= n
+        return self.values[self.offsets[i] : self.offsets[i + 1]]
+
+    def __iter__(self) -> Iterator[NDArray[np.float64]]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def series(self) -> list[NDArray[np.float64]]:
+        """The series as a list of (time, dims) views."""
+        return list(self)
+
+    @property
+    def dims(self) -> int:
+        """Number of dimensions of every series."""
+        return int(self.values.shape[1])
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Number of frames of each series."""
+        return np.diff(self.offsets)
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The different labels, sorted."""
+        return np.unique(self.labels)
+
+    def select(self, rows: ArrayLike) -> SeriesSet:
+        """Return the set of the given rows (indices or a mask), in that order."""
+        index = np.arange(len(self))[np.asarray(rows)]
+        if index.ndim != 1 or not len(index):
+            raise InputError(f"{self.name}: select needs at least one row")
+        return SeriesSet.from_list(
+            [self[i] for i in index],
+            self.labels[index],
+            [str(v) for v in self.ids[index]],
+            name=self.name,
+            dim_names=self.dim_names,
+        )
+
+    def select_dims(self, dims: ArrayLike) -> SeriesSet:
+        """Return the set with the given dimensions only (indices or a mask)."""
+        index = np.arange(self.dims)[np.asarray(dims)]
+        if index.ndim != 1 or not len(index):
+            raise InputError(f"{self.name}: select_dims needs at least one dimension")
+        names = tuple(self.dim_names[i] for i in index) if self.dim_names else ()
+        return replace(self, values=np.ascontiguousarray(self.values[:, index]), dim_names=names)
+
+    def map(self, function: Callable[[NDArray[np.float64]], ArrayLike]) -> SeriesSet:
+        """Return the set with ``function`` applied to every (time, dims) array.
+
+        The names of the dimensions are kept where their number stays the same.
+        """
+        parts = [np.asarray(function(values), dtype=np.float64) for values in self]
+        keep = self.dim_names if parts[0].ndim == 2 and parts[0].shape[1] == self.dims else ()
+        return SeriesSet.from_list(
+            parts, self.labels, [str(v) for v in self.ids], name=self.name, dim_names=keep
+        )
+
+    def __repr__(self) -> str:
+        lengths = self.lengths
+        span = f"{lengths.min()}" if lengths.min() == lengths.max() else f"{lengths.min()}..{lengths.max()}"
+        return (
+            f"SeriesSet({self.name!r}: {len(self)} series, {self.dims} dims, length {span}, "
+            f"{len(self.classes)} classes)"
+        )

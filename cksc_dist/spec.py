@@ -1,0 +1,178 @@
+"""Settings as frozen dataclasses: the one place for defaults, for what values are allowed, and for fingerprints.
+
+The functions, the estimators and the command line take their defaults from here. A fingerprint names
+*resolved* settings: two specs with the same fingerprint give the same numbers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from numbers import Integral, Real
+from typing import Any, Literal
+
+from cksc_dist.errors import EngineError, InputError
+
+__all__ = ["ENGINES", "DistanceSpec", "KernelSpec", "ModelSpec", "fingerprint"]
+
+ENGINES = ("auto", "simd", "dtaidistance", "naive")
+MODES = ("dependent", "independent")
+COSTS = ("squared", "abs")
+DTYPES = ("float64", "float32")
+BANDWIDTHS = ("mean", "median", "paper")
+REPAIRS = (None, "clip", "flip")
+KERNELS = ("precomputed", "dtw", "rbf")
+RECALLS = ("confident", "reconstruction")
+SCHEDULES = ("interleaved", "sequential")
+
+
+def fingerprint(spec: Any) -> str:
+    """Return 16 hexadecimal digits that name the settings of a spec."""
+    text = json.dumps({type(spec).__name__: asdict(spec)}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    # `in` alone would let 1 pass for True and choke on arrays
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
+        raise InputError(f"{name}={value!r}: must be one of {', '.join(repr(a) for a in allowed)}")
+
+
+def _number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+    ok = isinstance(value, Real) and not isinstance(value, bool)
+    if not ok or not (low < value if open_low else low <= value) or not value <= high:
+        left = "(" if open_low else "["
+        raise InputError(f"{name}={value!r}: must be a number in {left}{low:g}, {high:g}]")
+
+
+def _count(name: str, value: Any, low: int = 1) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+        raise InputError(f"{name}={value!r}: must be a whole number of at least {low}")
+
+
+@dataclass(frozen=True)
+class DistanceSpec:
+    """What a DTW distance is (methods: `cksc_dist.maths.dtw`).
+
+    Parameters
+    ----------
+    mode
+        ``"dependent"``: one warping for all dimensions; ``"independent"``: one for each.
+    window
+        Sakoe-Chiba band. None: no band. A whole number: frames, counted as dtaidistance does (1 = only the
+        diagonal, widened by the difference of lengths). A float in (0, 1]: that fraction of the longer
+        series, rounded up to whole frames.
+    cost
+        Local cost of two frames: ``"squared"`` (squared Euclidean, and the value is the root of the path
+        sum) or ``"abs"`` (sum of absolute differences, no root).
+    normalise
+        ``"z"``: every dimension of every series is brought to mean 0 and deviation 1 first.
+    per_length
+        Divide the path sum by the sum of the two lengths before the root.
+    engine
+        ``"auto"``, ``"simd"``, ``"dtaidistance"`` or ``"naive"``.
+    dtype
+        Arithmetic and result: ``"float64"`` or ``"float32"``.
+    """
+
+    mode: Literal["dependent", "independent"] = "dependent"
+    window: int | float | None = None
+    cost: Literal["squared", "abs"] = "squared"
+    normalise: Literal["z"] | None = None
+    per_length: bool = False
+    engine: str = "auto"
+    dtype: str = "float64"
+
+    def __post_init__(self) -> None:
+        _one_of("mode", self.mode, MODES)
+        _one_of("cost", self.cost, COSTS)
+        _one_of("normalise", self.normalise, (None, "z"))
+        _one_of("per_length", self.per_length, (False, True))
+        _one_of("dtype", self.dtype, DTYPES)
+        if self.engine not in ENGINES:
+            raise EngineError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
+        if self.window is None:
+            return
+        if isinstance(self.window, Integral) and not isinstance(self.window, bool):
+            _count("window", self.window)
+            object.__setattr__(self, "window", int(self.window))
+        else:
+            _number("window (as a fraction of the longer series)", self.window, 0.0, 1.0, open_low=True)
+            object.__setattr__(self, "window", float(self.window))
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """How distances become a kernel: ``K = exp(-D^2 / (factor * delta))`` (`cksc_dist.maths.kernel`).
+
+    Parameters
+    ----------
+    bandwidth
+        ``"mean"``: delta = 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D);
+        a number: delta itself. Means run over all ordered pairs of training rows, diagonal included.
+    factor
+        Multiplies delta; worth tuning over .1, .25, .5, 1, 2.
+    repair
+        None, or ``"clip"`` / ``"flip"`` for negative eigenvalues.
+    """
+
+    bandwidth: str | float = "mean"
+    factor: float = 1.0
+    repair: Literal["clip", "flip"] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.bandwidth, str):
+            _one_of("bandwidth", self.bandwidth, BANDWIDTHS)
+        else:
+            _number("bandwidth", self.bandwidth, 0.0, 1e300, open_low=True)
+        _number("factor", self.factor, 0.0, 1e300, open_low=True)
+        _one_of("repair", self.repair, REPAIRS)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Parameters of CKSC (`cksc_dist.maths.cksc`).
+
+    Parameters
+    ----------
+    sparsity
+        T0: at most this many non-zeros in each code and in each atom.
+    alpha
+        Weight of the discriminative term.
+    atoms_per_class
+        Atoms that each class starts with; None: T0.
+    recall
+        ``"confident"``: the recall of the paper; ``"reconstruction"``: without its alpha and beta terms.
+    schedule
+        ``"interleaved"``: rounds of atoms, one of each class, side by side; ``"sequential"``: one after the other.
+    selection
+        How NQP picks the next entry: ``"scaled"`` by the gradient over the root of the diagonal, ``"plain"``
+        by the gradient.
+    prune
+        Drop entries of codes and atoms below this share of the largest, then refit; 0: off.
+    max_iter, tol
+        At most so many alternations; stop once J changes by less than tol, relatively.
+    """
+
+    sparsity: int = 6
+    alpha: float = 0.2
+    atoms_per_class: int | None = None
+    recall: Literal["confident", "reconstruction"] = "confident"
+    schedule: Literal["interleaved", "sequential"] = "interleaved"
+    selection: Literal["scaled", "plain"] = "scaled"
+    prune: float = 0.0
+    max_iter: int = 50
+    tol: float = 1e-4
+
+    def __post_init__(self) -> None:
+        _count("sparsity", self.sparsity)
+        _number("alpha", self.alpha, 0.0, 1e6)
+        if self.atoms_per_class is not None:
+            _count("atoms_per_class", self.atoms_per_class)
+        _one_of("recall", self.recall, RECALLS)
+        _one_of("schedule", self.schedule, SCHEDULES)
+        _one_of("selection", self.selection, ("scaled", "plain"))
+        _number("prune", self.prune, 0.0, 0.5)
+        _count("max_iter", self.max_iter)
+        _number("tol", self.tol, 0.0, 1.0)
