@@ -16,11 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 
-__all__ = ["SeriesSet", "as_series_list"]
+__all__ = ["Ragged", "SeriesSet", "ragged"]
 
 
-def as_series_list(series: Any, *, name: str = "series") -> list[NDArray[np.float64]]:
-    """Return finite, contiguous float64 arrays of shape (time, dims), or say which sample is not one.
+Ragged = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Frames end to end (frames, dims), and the ``n + 1`` edges between series."""
+
+
+def ragged(series: Any, *, name: str = "series") -> Ragged:
+    """Return frames end to end and offsets, or say which sample is no finite (time, dims) array.
 
     Parameters
     ----------
@@ -30,41 +34,49 @@ def as_series_list(series: Any, *, name: str = "series") -> list[NDArray[np.floa
         What to call the argument in an error.
     """
     if isinstance(series, SeriesSet):
-        return series.series
+        return series.values, series.offsets
     if isinstance(series, np.ndarray) and series.dtype != object and series.ndim not in (2, 3):
         raise InputError(
             f"{name}: an array of shape {series.shape} is no set of series; pass a list of (time, dims) "
             "arrays or one array (n, time, dims)"
         )
-    out: list[NDArray[np.float64]] = []
-    dims: int | None = None
-    for i, item in enumerate(series):
-        try:
-            values = np.asarray(item, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{name}[{i}] cannot be read as numbers: {error}") from error
-        if values.ndim == 1:
-            values = values[:, None]
-        if values.ndim != 2:
-            raise InputError(f"{name}[{i}] has shape {values.shape}; each series must be (time, dims)")
-        if values.shape[0] == 0 or values.shape[1] == 0:
-            raise InputError(f"{name}[{i}] is empty (shape {values.shape}); remove it")
-        if dims is None:
-            dims = values.shape[1]
-        elif values.shape[1] != dims:
+    parts = [_frames(item, f"{name}[{i}]") for i, item in enumerate(series)]
+    if not parts:
+        raise InputError(f"{name} has no series; pass at least one")
+    dims = parts[0].shape[1]
+    for i, part in enumerate(parts):
+        if part.shape[1] != dims:
             raise InputError(
-                f"{name}[{i}] has {values.shape[1]} dims but {name}[0] has {dims}; all series of a set "
+                f"{name}[{i}] has {part.shape[1]} dims but {name}[0] has {dims}; all series of a set "
                 "must have the same dims"
             )
-        finite = np.isfinite(values)
-        if not finite.all():
-            frame, dim = (int(v) for v in np.argwhere(~finite)[0])
-            raise InputError(
-                f"{name}[{i}] has a NaN or infinite value (frame {frame}, dim {dim}); "
-                "fill it or remove the series"
-            )
-        out.append(np.ascontiguousarray(values))
-    return out
+    values = np.concatenate(parts)
+    offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+    np.cumsum([len(part) for part in parts], out=offsets[1:])
+    if not np.isfinite(values).all():
+        row, dim = (int(v) for v in np.argwhere(~np.isfinite(values))[0])
+        i = int(np.searchsorted(offsets, row, side="right")) - 1
+        raise InputError(
+            f"{name}[{i}] has a NaN or infinite value (frame {row - offsets[i]}, dim {dim}); "
+            "fill it or remove the series"
+        )
+    return values, offsets
+
+
+def _frames(item: Any, name: str) -> NDArray[np.float64]:
+    if isinstance(item, np.ndarray) and item.dtype == np.float64 and item.ndim == 2 and item.size:
+        return item
+    try:
+        values = np.asarray(item, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} cannot be read as numbers: {error}") from error
+    if values.ndim == 1:
+        values = values[:, None]
+    if values.ndim != 2:
+        raise InputError(f"{name} has shape {values.shape}; each series must be (time, dims)")
+    if not values.size:
+        raise InputError(f"{name} is empty (shape {values.shape}); remove it")
+    return values
 
 
 @dataclass(frozen=True)
@@ -153,17 +165,13 @@ class SeriesSet:
 
         Without labels every series gets the label ``"?"``.
         """
-        parts = as_series_list(series, name=name)
-        if not parts:
-            raise InputError(f"{name}: the set has no series")
-        n = len(parts)
-        offsets = np.zeros(n + 1, dtype=np.int64)
-        np.cumsum([len(part) for part in parts], out=offsets[1:])
+        values, offsets = ragged(series, name=name)
+        n = len(offsets) - 1
         kinds = {type(label) for label in np.asarray(labels, dtype=object)} if labels is not None else {str}
         if str in kinds and len({issubclass(kind, str) for kind in kinds}) > 1:
             raise InputError(f"{name}: labels mix str with other kinds; use str, int or bool, all of one kind")
         return cls(
-            values=np.concatenate(parts),
+            values=values,
             offsets=offsets,
             labels=np.full(n, "?") if labels is None else np.asarray(labels),
             ids=np.array([f"{i}" for i in range(n)] if ids is None else list(ids), dtype=np.str_),

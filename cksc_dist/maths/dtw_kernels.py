@@ -1,0 +1,401 @@
+"""DTW of one series against many at once, the many side by side in vector lanes.
+
+    V[i, j] = c(a_i, b_j) + min(V[i-1, j-1], V[i-1, j], V[i, j-1]),    V[-1, -1] = 0, otherwise inf outside
+    c(a_i, b_j) = sum_q (a_iq - b_jq)^2   or   sum_q |a_iq - b_jq|
+    value = V[len a - 1, len b - 1]   (the root is taken by the caller)
+
+A lane is one series b; the frames of a are broadcast to all lanes. Lanes of a group are sorted by length, and
+each lane is read at its own end. Two forms, chosen by the number of dimensions alone:
+
+`row_strip`
+    For dims <= 3. A strip of frames of a passes over all frames of b; the strip's V[i, j-1] and the frames of
+    a stay in registers. The cost is added to the minimum dimension by dimension.
+`column_tile`
+    For more dims. One frame of b against a tile of frames of a: costs accumulate in registers over the
+    dimensions, then feed the recurrence.
+
+All operations are the same if a and b change places, and for every lane, so the bits of a value depend on the
+two series and the settings only.
+
+With a band, ``-low < j - i < high`` bounds the cells; low and high differ between lanes of different length.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    models,
+    overload,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+
+from cksc_dist.maths.simd import INDEX, Vectors, array_data, counted_loop, index
+
+__all__ = ["MOST_ROW_DIMS", "Tile", "jit", "sweep"]
+
+MOST_ROW_DIMS = 3
+"""Up to so many dimensions the row form is used."""
+
+INFINITY = float("inf")
+
+jit = numba.njit(nogil=True, cache=True, error_model="numpy", boundscheck=False)
+
+
+class Tile(NamedTuple):
+    """What a kernel is compiled for; passed to it as an argument that only its type matters of.
+
+    Parameters
+    ----------
+    rows, vectors
+        Frames of a, and vectors of lanes, that are held in registers at once.
+    stride
+        Lanes of a group in memory.
+    lanes, bits
+        Numbers in a vector, and bits of each.
+    dims
+        Dimensions, for the row form; 0 where they are known at run time only.
+    cost
+        ``"squared"`` or ``"abs"``.
+    banded
+        Whether there is a Sakoe-Chiba band.
+    """
+
+    rows: int
+    vectors: int
+    stride: int
+    lanes: int
+    bits: int
+    dims: int
+    cost: str
+    banded: bool
+
+    @property
+    def span(self) -> int:
+        """Lanes that are computed at once."""
+        return self.vectors * self.lanes
+
+
+class TileType(types.Type):  # type: ignore[misc]
+    """Numba's type of a `Tile`: every field is known when a kernel is compiled."""
+
+    def __init__(self, tile: Tile) -> None:
+        self.tile = tile
+        super().__init__(name=f"Tile{tuple(tile)!r}")
+
+
+register_model(TileType)(models.OpaqueModel)
+
+
+@typeof_impl.register(Tile)
+def _typeof_tile(value: Tile, context: Any) -> TileType:
+    return TileType(value)
+
+
+@unbox(TileType)
+def _unbox_tile(kind: TileType, value: Any, context: Any) -> NativeValue:
+    return NativeValue(context.context.get_dummy_value())
+
+
+def _recurrence(v: Vectors, diagonal: Any, left: Any, up: Any) -> Any:
+    return v.minimum(v.minimum(diagonal, left), up)
+
+
+def _offset(v: Vectors, i: Any, j: Any) -> Any:
+    """Return j - i in every lane."""
+    return v.splat(v.builder.sitofp(v.builder.sub(j, i), v.element))
+
+
+@intrinsic
+def row_strip(
+    typing: Any, tile: Any, a: Any, a_at: Any, i: Any, b: Any, b_at: Any, edges: Any, front: Any, lane: Any, limits: Any
+) -> Any:
+    """Pass a strip of ``tile.rows`` frames of a (from frame i) over the frames of b.
+
+    ``front`` holds V of the frame above the strip and receives V of its last frame. The frames of b are
+    cut by ``edges`` (4 entries): only between the middle two is every cell of the strip inside the band of
+    every lane; outside them, cells are masked by ``limits`` (low, high of each lane).
+    """
+    t = tile.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        v = Vectors(builder, t.lanes, t.bits)
+        kinds = signature.args
+        _, a_array, a_start, first, b_array, b_start, edge_array, front_array, lane_at, limit_array = arguments
+        a_data = array_data(context, builder, kinds[1], a_array)
+        b_data = array_data(context, builder, kinds[4], b_array)
+        edge = array_data(context, builder, kinds[6], edge_array)
+        front_data = array_data(context, builder, kinds[7], front_array)
+        limit = array_data(context, builder, kinds[9], limit_array)
+        infinite = v.constant(INFINITY)
+        us = range(t.vectors)
+
+        def lane_of(base: Any, u: int) -> Any:
+            return builder.add(base, builder.add(lane_at, index(u * t.lanes)))
+
+        frames = [
+            [v.load_splat(a_data, builder.add(a_start, index(r * t.dims + q))) for q in range(t.dims)]
+            for r in range(t.rows)
+        ]
+        if t.banded:
+            low = [v.load(limit, lane_of(index(0), u)) for u in us]
+            high = [v.load(limit, lane_of(index(t.stride), u)) for u in us]
+
+        def column(j: Any, carried: list[Any], masked: bool) -> list[Any]:
+            diagonal, left = list(carried[: t.vectors]), list(carried[t.vectors :])
+            at = builder.mul(j, index(t.stride))
+            frame_at = builder.add(b_start, builder.mul(j, index(t.stride * t.dims)))
+            there = [
+                [v.load(b_data, lane_of(builder.add(frame_at, index(q * t.stride)), u)) for u in us]
+                for q in range(t.dims)
+            ]
+            up = [v.load(front_data, lane_of(at, u)) for u in us]
+            above = list(up)
+            for r in range(t.rows):
+                if masked:
+                    offset = _offset(v, builder.add(first, index(r)), j)
+                for u in us:
+                    # V[i, j] = min(V[i-1, j-1], V[i, j-1], V[i-1, j]) + c(a_i, b_j)
+                    value = _recurrence(v, diagonal[u], left[r * t.vectors + u], up[u])
+                    for q in range(t.dims):
+                        value = v.add_cost(t.cost, frames[r][q], there[q][u], value)
+                    if masked:
+                        value = v.where(v.inside(offset, low[u], high[u]), value, infinite)
+                    diagonal[u] = left[r * t.vectors + u]
+                    left[r * t.vectors + u] = up[u] = value
+            for u in us:
+                v.store(up[u], front_data, lane_of(at, u))
+            return above + left
+
+        edge_values = [builder.load(builder.gep(edge, [index(e)])) for e in range(4)]
+        begin = edge_values[0] if t.banded else index(0)
+        # V[-1, -1] = 0 starts the path; the corner of a later strip is what the strip above left there
+        at_start = builder.and_(
+            builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0))
+        )
+        corner = [v.where(at_start, v.constant(0.0), infinite) for _ in us]
+        if t.banded:
+            inner = builder.icmp_signed(">", begin, index(0))
+            corner_at = builder.mul(builder.select(inner, builder.sub(begin, index(1)), index(0)), index(t.stride))
+            corner = [v.where(inner, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
+        state = corner + [infinite] * (t.rows * t.vectors)
+        if t.banded:
+            for e, masked in ((0, True), (1, False), (2, True)):
+                state = counted_loop(
+                    builder, edge_values[e], edge_values[e + 1], state, lambda j, c, m=masked: column(j, c, m)
+                )
+        else:
+            counted_loop(builder, begin, edge_values[3], state, lambda j, c: column(j, c, False))
+        return context.get_dummy_value()
+
+    return types.void(tile, a, types.int64, types.int64, b, types.int64, edges, front, types.int64, limits), emit
+
+
+@intrinsic
+def column_tiles(
+    typing: Any, tile: Any, a: Any, a_at: Any, i: Any, tiles: Any, b: Any, b_at: Any, j: Any, dims: Any,
+    column: Any, carry: Any, lane: Any, limits: Any,
+) -> Any:
+    """Put ``tiles`` tiles of ``tile.rows`` frames of a (from frame i) through the recurrence at frame j of b.
+
+    ``column`` holds V[:, j-1] and receives V[:, j]. ``carry`` holds V[i-1, j-1], then V[i-1, j], and receives
+    the same for the frame below the last tile. The frames of a are packed as (tile, dim, row of the tile).
+    """
+    t = tile.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        v = Vectors(builder, t.lanes, t.bits)
+        arrays = {
+            name: array_data(context, builder, signature.args[k], arguments[k])
+            for name, k in (("a", 1), ("b", 5), ("column", 9), ("carry", 10), ("limits", 12))
+        }
+        a_start, first, n_tiles, b_start, j_value, n_dims, lane_at = (arguments[k] for k in (2, 3, 4, 6, 7, 8, 11))
+        us = range(t.vectors)
+
+        def lane_of(base: Any, u: int) -> Any:
+            return builder.add(base, builder.add(lane_at, index(u * t.lanes)))
+
+        if t.banded:
+            low = [v.load(arrays["limits"], lane_of(index(0), u)) for u in us]
+            high = [v.load(arrays["limits"], lane_of(index(t.stride), u)) for u in us]
+
+        def one_tile(number: Any, carried: list[Any]) -> list[Any]:
+            top = builder.add(first, builder.mul(number, index(t.rows)))
+            a_tile = builder.add(a_start, builder.mul(top, n_dims))
+
+            def add_dimension(q: Any, costs: list[Any]) -> list[Any]:
+                at = builder.add(b_start, builder.mul(q, index(t.stride)))
+                there = [v.load(arrays["b"], lane_of(at, u)) for u in us]
+                a_row = builder.add(a_tile, builder.mul(q, index(t.rows)))
+                out = []
+                for r in range(t.rows):
+                    here = v.load_splat(arrays["a"], builder.add(a_row, index(r)))
+                    out += [v.add_cost(t.cost, here, there[u], costs[r * t.vectors + u]) for u in us]
+                return out
+
+            # c(a_i, b_j) for all frames of the tile, dimension after dimension
+            zeros = [v.constant(0.0)] * (t.rows * t.vectors)
+            costs = counted_loop(builder, index(0), n_dims, zeros, add_dimension)
+            diagonal, up = carried[: t.vectors], carried[t.vectors :]
+            for r in range(t.rows):
+                row = builder.add(top, index(r))
+                at = builder.mul(row, index(t.stride))
+                if t.banded:
+                    offset = _offset(v, row, j_value)
+                for u in us:
+                    left = v.load(arrays["column"], lane_of(at, u))
+                    # V[i, j] = c(a_i, b_j) + min(V[i-1, j-1], V[i, j-1], V[i-1, j])
+                    up[u] = v.add(costs[r * t.vectors + u], _recurrence(v, diagonal[u], left, up[u]))
+                    if t.banded:
+                        up[u] = v.where(v.inside(offset, low[u], high[u]), up[u], v.constant(INFINITY))
+                    diagonal[u] = left
+                    v.store(up[u], arrays["column"], lane_of(at, u))
+            return diagonal + up
+
+        carried = [v.load(arrays["carry"], index(k * t.lanes)) for k in range(2 * t.vectors)]
+        carried = counted_loop(builder, index(0), n_tiles, carried, one_tile)
+        for k in range(2 * t.vectors):
+            v.store(carried[k], arrays["carry"], index(k * t.lanes))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(tile, a, i64, i64, i64, b, i64, i64, i64, column, carry, i64, limits), emit
+
+
+def _tile_constant(name: str) -> Any:
+    """Make a function that compiles to a field of a tile's type."""
+
+    @intrinsic
+    def constant(typing: Any, tile: Any) -> Any:
+        value = getattr(tile.tile, name)
+        kind = types.boolean if isinstance(value, bool) else types.int64
+
+        def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            return context.get_constant(kind, value)
+
+        return kind(tile), emit
+
+    return constant
+
+
+tile_rows = _tile_constant("rows")
+tile_span = _tile_constant("span")
+tile_banded = _tile_constant("banded")
+tile_dims = _tile_constant("dims")
+
+
+@jit
+def _strips(tile, i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, front, edges):  # type: ignore[no-untyped-def]
+    """Pass whole strips from frame i of a on; return the first frame that is left."""
+    height = tile_rows(tile)
+    dims = tile_dims(tile)
+    edges[0] = 0
+    edges[3] = b_length
+    while i + height <= a_length:
+        if tile_banded(tile):
+            # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
+            edges[0] = max(0, i + band[0] + 1)
+            edges[3] = min(b_length, i + height - 1 + band[3])
+            edges[1] = min(max(edges[0], i + height + band[1]), edges[3])
+            edges[2] = max(edges[1], min(edges[3], i + band[2]))
+        row_strip(tile, a, a_at + i * dims, i, b, b_at, edges, front, lane, limits)
+        i += height
+    return i
+
+
+@jit
+def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    """Write V at the end of the lanes from ``lane`` on to ``out``, in the row form."""
+    stride = len(out)
+    b_length = ends[e_at + lane + tile_span(tiles[0]) - 1]
+    work[: b_length * stride] = np.inf
+    i = _strips(tiles[0], 0, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
+    i = _strips(tiles[1], i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
+    _strips(tiles[2], i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
+    for w in range(lane, lane + tile_span(tiles[0])):
+        out[w] = work[(ends[e_at + w] - 1) * stride + w]
+
+
+@jit
+def _tile_count(tile, i, stop, a_length):  # type: ignore[no-untyped-def]
+    """Return how many whole tiles from frame i of a on are needed to reach ``stop``."""
+    height = tile_rows(tile)
+    return min((a_length - i) // height, max(0, stop - i + height - 1) // height)
+
+
+@jit
+def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    """Write V at the end of the lanes from ``lane`` on to ``out``, in the column form."""
+    stride = len(out)
+    span = tile_span(tiles[0])
+    b_length = ends[e_at + lane + span - 1]
+    height = tile_rows(tiles[0])
+    tiled = a_length // height * height
+    work[: a_length * stride] = np.inf
+    reading = lane
+    start_before = 0
+    for j in range(b_length):
+        start, stop = 0, a_length
+        if tile_banded(tiles[0]):
+            # low < j - i < high in some lane, widened upwards to a whole tile
+            start = min(max(0, j - band[3] + 1) // height * height, tiled)
+            stop = min(a_length, j - band[0])
+        carry[:] = np.inf
+        if j == 0:
+            carry[:span] = 0.0  # V[-1, -1] starts the path
+        elif start_before < start:
+            for w in range(span):
+                carry[w] = work[(start - 1) * stride + lane + w]
+        start_before = start
+        b_frame = b_at + j * dims * stride
+        i = start
+        count = _tile_count(tiles[0], i, stop, a_length)
+        column_tiles(tiles[0], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
+        i += count * height
+        count = _tile_count(tiles[1], i, stop, a_length)
+        column_tiles(tiles[1], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
+        i += count * tile_rows(tiles[1])
+        count = _tile_count(tiles[2], i, stop, a_length)
+        column_tiles(tiles[2], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
+        while reading < lane + span and ends[e_at + reading] == j + 1:
+            out[reading] = work[(a_length - 1) * stride + reading]
+            reading += 1
+
+
+def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    """Write V at the end of the lanes from ``lane`` on to ``out``; for compiled code only.
+
+    Parameters
+    ----------
+    tiles
+        Three tiles of falling height, the last of height 1.
+    a, a_at, a_length, dims
+        Packed rows, where the series begins, its frames, and the dimensions.
+    b, b_at, ends, e_at
+        Packed lanes, where the group begins, the lengths of its lanes and where these begin.
+    lane
+        First lane to compute.
+    band, limits
+        Of the Sakoe-Chiba band: over all lanes, and of each lane.
+    work, edges, carry, out
+        Scratch of (longest series) x stride, 4, and 2 x span entries; results, one a lane.
+    """
+    raise RuntimeError("sweep is compiled by Numba and cannot be called from Python")
+
+
+@overload(sweep)
+def _choose_form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    form = _sweep_rows if tiles[0].tile.dims else _sweep_columns
+
+    def chosen(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+        form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
+
+    return chosen

@@ -1,0 +1,150 @@
+"""Explicit SIMD vectors for Numba kernels, written as LLVM instructions.
+
+Numba's auto-vectoriser reaches about a third of what the DTW recurrence allows. The functions here emit
+vector instructions of a chosen width directly, so that a kernel decides what stays in registers. LLVM lowers
+a vector that is wider than the machine's to several narrower ones: the same source runs everywhere, and
+gives the same bits, because every operation here is exactly rounded (a fused multiply-add included).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils
+
+__all__ = ["Vectors", "array_data", "counted_loop"]
+
+INDEX = ir.IntType(64)
+
+
+def array_data(context: Any, builder: ir.IRBuilder, array_type: Any, array: Any) -> Any:
+    """Return the pointer to the first element of a contiguous array argument."""
+    return context.make_array(array_type)(context, builder, array).data
+
+
+def index(value: int) -> ir.Constant:
+    """Return a constant index."""
+    return ir.Constant(INDEX, value)
+
+
+def counted_loop(
+    builder: ir.IRBuilder,
+    start: Any,
+    stop: Any,
+    carried: Sequence[Any],
+    body: Callable[[Any, list[Any]], Sequence[Any]],
+) -> list[Any]:
+    """Emit ``for i in range(start, stop): carried = body(i, carried)`` and return the final values.
+
+    The carried values are phi nodes, so they live in registers whatever the optimiser does.
+    """
+    before = builder.block
+    head = builder.append_basic_block("loop.head")
+    inside = builder.append_basic_block("loop.body")
+    after = builder.append_basic_block("loop.end")
+    builder.branch(head)
+    builder.position_at_end(head)
+    counter = builder.phi(INDEX)
+    counter.add_incoming(start, before)
+    phis = []
+    for value in carried:
+        phi = builder.phi(value.type)
+        phi.add_incoming(value, before)
+        phis.append(phi)
+    builder.cbranch(builder.icmp_signed("<", counter, stop), inside, after)
+    builder.position_at_end(inside)
+    updated = body(counter, phis)
+    following = builder.add(counter, index(1), flags=["nsw"])
+    counter.add_incoming(following, builder.block)
+    for phi, value in zip(phis, updated, strict=True):
+        phi.add_incoming(value, builder.block)
+    builder.branch(head)
+    builder.position_at_end(after)
+    return phis
+
+
+class Vectors(NamedTuple):
+    """Emits operations on vectors of ``lanes`` floating-point numbers of ``bits`` bits.
+
+    Parameters
+    ----------
+    builder
+        Where the instructions go.
+    lanes, bits
+        Numbers in a vector, and bits of each: 64 or 32.
+    """
+
+    builder: ir.IRBuilder
+    lanes: int
+    bits: int
+
+    @property
+    def element(self) -> Any:
+        """LLVM type of one number."""
+        return ir.DoubleType() if self.bits == 64 else ir.FloatType()
+
+    @property
+    def type(self) -> Any:
+        """LLVM type of a vector."""
+        return ir.VectorType(self.element, self.lanes)
+
+    def constant(self, value: float) -> Any:
+        """Return the vector with ``value`` in every lane."""
+        return ir.Constant(self.type, [value] * self.lanes)
+
+    def splat(self, scalar: Any) -> Any:
+        """Return the vector with a scalar in every lane."""
+        undefined = ir.Constant(self.type, ir.Undefined)
+        first = self.builder.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
+        lanes = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.builder.shuffle_vector(first, undefined, lanes)
+
+    def _at(self, pointer: Any, position: Any, kind: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(pointer, [position]), kind.as_pointer())
+
+    def load(self, pointer: Any, position: Any) -> Any:
+        """Load neighbouring numbers, from ``position`` on."""
+        loaded = self.builder.load(self._at(pointer, position, self.type))
+        loaded.align = self.bits // 8
+        return loaded
+
+    def load_splat(self, pointer: Any, position: Any) -> Any:
+        """Load one number into every lane."""
+        return self.splat(self.builder.load(self._at(pointer, position, self.element)))
+
+    def store(self, vector: Any, pointer: Any, position: Any) -> None:
+        """Store a vector at ``position`` and after it."""
+        stored = self.builder.store(vector, self._at(pointer, position, self.type))
+        stored.align = self.bits // 8
+
+    def minimum(self, x: Any, y: Any) -> Any:
+        """Return the lesser of each lane (one machine instruction; no NaN comes here)."""
+        return self.builder.select(self.builder.fcmp_ordered("<", x, y), x, y)
+
+    def add(self, x: Any, y: Any) -> Any:
+        """Return ``x + y``."""
+        return self.builder.fadd(x, y)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        signature = ir.FunctionType(self.type, [self.type] * len(arguments))
+        full_name = f"llvm.{name}.v{self.lanes}f{self.bits}"
+        function = cgutils.get_or_insert_function(self.builder.module, signature, full_name)
+        return self.builder.call(function, list(arguments))
+
+    def add_cost(self, cost: str, x: Any, y: Any, total: Any) -> Any:
+        """Return ``total + (x - y)^2`` with one rounding of the product and sum, or ``total + |x - y|``."""
+        difference = self.builder.fsub(x, y)
+        if cost == "squared":
+            return self._call("fma", difference, difference, total)
+        return self.builder.fadd(total, self._call("fabs", difference))
+
+    def inside(self, offset: Any, low: Any, high: Any) -> Any:
+        """Return the mask of lanes with ``low < offset < high``."""
+        above = self.builder.fcmp_ordered(">", offset, low)
+        return self.builder.and_(above, self.builder.fcmp_ordered("<", offset, high))
+
+    def where(self, mask: Any, x: Any, y: Any) -> Any:
+        """Return x where the mask holds, y elsewhere."""
+        return self.builder.select(mask, x, y)
