@@ -6,6 +6,8 @@
 - It holds Python's lock during a whole call, so the matrix is computed in bands of rows that take a second or so.
 - A block needs ``False`` as its third part, or everything below the diagonal is empty; it needs ``compact``, or the
   library allocates the full square.
+- Its one-dimensional function for a single pair gives inf for about one pair in twenty of short series; its matrix
+  functions, and the function for several dimensions, are right.
 - Builds of its C part have been seen that return zeros: a tiny known matrix is computed before the first use.
 """
 
@@ -19,7 +21,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import EngineError
 from cksc_dist.maths.dtw_naive import window_frames
-from cksc_dist.maths.threads import count_jobs
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 
@@ -72,33 +74,32 @@ def _dimension(series: Ragged, q: int) -> Ragged:
     return np.ascontiguousarray(series[0][:, q : q + 1]), series[1]
 
 
-def _split(series: Ragged) -> list[NDArray[np.float64]]:
+def _split(series: Ragged, flat: bool) -> list[NDArray[np.float64]]:
     values, offsets = series
-    # the library reads one-dimensional series as flat arrays
-    values = values[:, 0] if values.shape[1] == 1 else values
-    values = np.ascontiguousarray(values)
+    values = np.ascontiguousarray(values[:, 0] if flat else values)
     return [values[i:j] for i, j in zip(offsets[:-1], offsets[1:], strict=True)]
 
 
 def _matrix(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None) -> NDArray[np.float64]:
     dtw, dtw_ndim = _library()
+    lengths = np.concatenate([np.diff(a[1]), np.diff((a if b is None else b)[1])])
     flat = a[0].shape[1] == 1
-    rows = _split(a)
-    columns = rows if b is None else _split(b)
+    rows = _split(a, flat)
+    columns = rows if b is None else _split(b, flat)
     module = dtw if flat else dtw_ndim
     options = {"inner_dist": "euclidean"} if spec.cost == "abs" else {}
-    lengths = np.concatenate([np.diff(a[1]), np.diff((a if b is None else b)[1])])
     out = np.zeros((len(rows), len(columns)))
     if isinstance(spec.window, float) and lengths.min() != lengths.max():
         # a fraction is another number of frames for each pair, which the matrix function cannot express
         for i, x in enumerate(rows):
             for j in range(i + 1 if b is None else 0, len(columns)):
                 frames = window_frames(spec.window, len(x), len(columns[j]))
-                out[i, j] = module.distance_fast(x, columns[j], window=frames, **options)
+                pair = (x.reshape(len(x), -1), columns[j].reshape(len(columns[j]), -1))
+                out[i, j] = dtw_ndim.distance_fast(*pair, window=frames, **options)
         return out + out.T if b is None else out
     window = window_frames(spec.window, int(lengths[0]), int(lengths[0]))
     series = rows if b is None else rows + columns
-    jobs = count_jobs(n_jobs)
+    jobs = resolve_n_jobs(n_jobs)
     for begin, end in _bands(rows, columns):
         low = begin + 1 if b is None else len(rows)
         if low >= len(series):

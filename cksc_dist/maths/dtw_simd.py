@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, sweep, tile_span
-import sys; sys.path.insert(0,"/tmp/w"); from threads_tmp import run_blocks
+from cksc_dist.maths.threads import run_blocks
 from cksc_dist.spec import DistanceSpec
 
 __all__ = ["pairwise"]
