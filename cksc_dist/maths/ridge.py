@@ -1,0 +1,191 @@
+"""The ridge beta that makes the recall problem of CKSC convex.
+
+    beta = max(0, -lambda_min(K + alpha M), -lambda_min(K)),      M v = 1 sum(v) - L'(L v)
+
+Least eigenvalues by a block Krylov method with full re-orthogonalisation: with Q an orthonormal basis of
+span(V, A V, A^2 V, ...), the least eigenpair (theta, Q s) of Q'A Q has a residual r = |A Q s - theta Q s|, and
+theta - r <= lambda_min up to what the start has missed. V holds the class indicators and a seeded random vector for
+K + alpha M, seeded random vectors for K; both spaces grow in the same passes over K.
+
+By Weyl, beta <= alpha * (largest class) + max(0, -lambda_min(K)); this is asserted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from threadpoolctl import threadpool_limits
+
+from cksc_dist.maths.sparse import jit
+from cksc_dist.maths.threads import run_blocks
+
+__all__ = ["Ridge", "kernel_product", "other_class_sums", "ridge"]
+
+Float = NDArray[np.float64]
+Product = Callable[[Float], Float]
+
+TOLERANCE = 1e-5
+"""A residual below this share of the eigenvalue (of 1, if that is larger) is small enough: beta grows by it."""
+
+ROUNDING = 1e-3
+"""A least eigenvalue of K no further below 0 than this is taken for 0: K is semi-definite."""
+
+DOMINATED = 0.8
+"""K alone does not decide once its estimate lies above this share of the eigenvalue with the class term."""
+
+RANDOM_VECTORS = 8
+
+
+class Ridge(NamedTuple):
+    """The ridge, what it comes from, and how many passes over K it took."""
+
+    beta: float
+    least_joint: float
+    least_kernel: float
+    passes: int
+
+
+@jit
+def _kernel_product(K, V, first, last, out):  # type: ignore[no-untyped-def]
+    width = V.shape[1]
+    for i in range(first, last):
+        total = out[i]
+        total[:] = 0.0
+        for j in range(K.shape[1]):
+            weight, row = K[i, j], V[j]
+            for v in range(width):
+                total[v] += weight * row[v]
+
+
+def kernel_product(K: NDArray[np.floating], n_jobs: int | None = None) -> Product:
+    """Return the function V -> K V, with sums in a fixed order."""
+
+    def product(V: Float) -> Float:
+        out = np.empty((len(K), V.shape[1]))
+        block = np.ascontiguousarray(V)
+        run_blocks(lambda i, j: _kernel_product(K, block, i, j, out), len(K), 64, n_jobs)
+        return out
+
+    return product
+
+
+def other_class_sums(V: Float, y: NDArray[np.int64], n_classes: int) -> Float:
+    """Return M V: for each row, the sum of V over the rows of all other classes."""
+    sums = sparse.csr_array((np.ones(len(y)), y, np.arange(len(y) + 1)), shape=(len(y), n_classes)).T @ V
+    return sums.sum(axis=0) - sums[y]  # type: ignore[no-any-return]
+
+
+class _Space:
+    """A growing Krylov space of one operator A = K + alpha M."""
+
+    def __init__(self, start: Float, alpha: float, y: NDArray[np.int64], n_classes: int) -> None:
+        self.alpha, self.y, self.n_classes = alpha, y, n_classes
+        self.basis = np.empty((len(start), 0))
+        self.image = np.empty((len(start), 0))
+        self.block = self._new_directions(start)
+        self.theta, self.residual = 0.0, np.inf
+
+    def _new_directions(self, block: Float) -> Float:
+        """Return an orthonormal basis of what the block adds to the space."""
+        norms = np.linalg.norm(block, axis=0)
+        for _ in range(2):
+            block = block - self.basis @ (self.basis.T @ block)
+        Q, R, _ = linalg.qr(block, mode="economic", pivoting=True)
+        rank = int(np.sum(np.abs(np.diag(R)) > 1e-10 * max(float(norms.max(initial=0.0)), 1e-300)))
+        Q = Q[:, : min(rank, len(Q) - self.basis.shape[1])]
+        # once more against the basis: pivoting may have amplified what was left of it
+        Q = Q - self.basis @ (self.basis.T @ Q)
+        return np.ascontiguousarray(linalg.qr(Q, mode="economic")[0]) if Q.shape[1] else Q
+
+    @property
+    def done(self) -> bool:
+        return self.block.shape[1] == 0 or self.residual <= TOLERANCE * max(1.0, abs(self.theta))
+
+    def take(self, kernel_image: Float) -> None:
+        """Extend the space by the current block, whose product with K is given."""
+        image = kernel_image + self.alpha * other_class_sums(self.block, self.y, self.n_classes)
+        self.basis = np.hstack([self.basis, self.block])
+        self.image = np.hstack([self.image, image])
+        projected = self.basis.T @ self.image
+        values, vectors = linalg.eigh((projected + projected.T) / 2, subset_by_index=[0, 0])
+        s, self.theta = vectors[:, 0], float(values[0])
+        self.residual = float(np.linalg.norm(self.image @ s - self.theta * (self.basis @ s)))
+        self.block = self._new_directions(image)
+
+    @property
+    def least(self) -> float:
+        return self.theta - self.residual
+
+
+def _grow(spaces: list[_Space], product: Product, max_passes: int) -> int:
+    """Extend the spaces, all in the same passes, until they suffice; return the number of passes."""
+    passes = 0
+    while passes < max_passes:
+        open_spaces = [space for space in spaces if not space.done]
+        if len(spaces) == 2 and spaces[1].done and spaces[0].least > DOMINATED * spaces[1].theta:
+            open_spaces = []  # K alone does not decide
+        if not open_spaces:
+            break
+        image = product(np.hstack([space.block for space in open_spaces]))
+        passes += 1
+        at = 0
+        for space in open_spaces:
+            width = space.block.shape[1]
+            space.take(image[:, at : at + width])
+            at += width
+    return passes
+
+
+def ridge(
+    product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, *, max_passes: int = 40
+) -> Ridge:
+    """Return beta for a kernel given as the function V -> K V.
+
+    Parameters
+    ----------
+    product
+        K V of a block of vectors; one call is one pass over K.
+    y
+        Class index of each sample.
+    alpha
+        Weight of the discriminative term.
+    max_passes
+        Stop there, erring on the safe side (a larger beta).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> y = np.array([0, 0, 1, 1])
+    >>> round(ridge(kernel_product(np.eye(4)), y, 2, alpha=1.0).beta, 6)
+    1.0
+    """
+    n = len(y)
+    rng = np.random.default_rng(0)
+    classes = np.zeros((n, n_classes))
+    classes[np.arange(n), y] = 1.0
+    spaces = [_Space(rng.standard_normal((n, min(n, RANDOM_VECTORS))), 0.0, y, n_classes)]
+    if alpha > 0:
+        spaces.append(_Space(np.hstack([classes, rng.standard_normal((n, 1))]), alpha, y, n_classes))
+    # one BLAS thread: its rounding, and so beta, must not depend on how many there are
+    with threadpool_limits(limits=1, user_api="blas"):
+        passes = _grow(spaces, product, max_passes)
+    least_kernel = spaces[0].least
+    if least_kernel > -ROUNDING:
+        least_kernel = max(least_kernel, 0.0)
+    least_joint = spaces[-1].least if alpha > 0 else least_kernel
+    beta = _rounded_up(max(0.0, -least_joint, -least_kernel))
+    bound = alpha * int(np.bincount(y).max()) + max(0.0, -least_kernel)
+    assert beta <= bound * (1 + 1e-6) + 10 * ROUNDING, f"beta {beta} above Weyl's bound {bound}"
+    return Ridge(beta, least_joint, least_kernel, passes)
+
+
+def _rounded_up(beta: float) -> float:
+    """Return beta rounded up to nine digits: the last bits of LAPACK's answer depend on its threads."""
+    if beta == 0.0:
+        return 0.0
+    unit = 10.0 ** (np.floor(np.log10(beta)) - 8)
+    return float(np.ceil(beta / unit) * unit)
