@@ -1,0 +1,102 @@
+"""The structure of a MATLAB 5 file, checked before SciPy reads it.
+
+SciPy looks up a type by the number in a tag without checking it: one damaged byte can end the process instead
+of raising. Here every tag is walked once: known types in their places, sizes within their parent, as many
+cells and fields as the shape says. Compressed elements carry a checksum, which is checked on the way.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+
+__all__ = ["check_structure"]
+
+_HEADER = 128
+_INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED, _UTF8 = 1, 5, 6, 14, 15, 16
+_NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
+_LETTERS = _NUMBERS | {16, 17, 18}
+_CELL, _STRUCT, _CHAR = 1, 2, 4
+_NUMERIC_CLASSES = range(6, 16)
+
+
+def check_structure(content: bytes) -> None:
+    """Raise ValueError where the bytes of a MATLAB 5 file do not hold together."""
+    if 0 in content[:4]:
+        return  # version 4: matrices in a row, without tags
+    order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER - 2 : _HEADER])
+    if order is None:
+        raise ValueError("no MATLAB header")
+    for code, body in _elements(memoryview(content)[_HEADER:], order):
+        if code == _COMPRESSED:
+            for inner, matrix in _elements(memoryview(zlib.decompress(body)), order):
+                _require(inner == _MATRIX, "a compressed element that is no variable")
+                _check_matrix(matrix, order)
+        else:
+            _require(code == _MATRIX, "an element that is no variable")
+            _check_matrix(body, order)
+
+
+def _require(good: bool, found: str) -> None:
+    if not good:
+        raise ValueError(f"damaged: {found}")
+
+
+def _elements(body: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """Yield type and data of the elements that stand one after the other."""
+    at = 0
+    while at < len(body):
+        _require(at + 8 <= len(body), "a tag that is cut short")
+        word, size = struct.unpack_from(f"{order}II", body, at)
+        if word >> 16:  # up to four bytes of data inside the tag itself
+            code, size, start = word & 0xFFFF, word >> 16, at + 4
+            _require(size <= 4, "a short element that is too long")
+            at += 8
+        else:
+            code, start = word, at + 8
+            at = start + size + (0 if code == _COMPRESSED else -size % 8)
+        _require(start + size <= len(body), "an element longer than what holds it")
+        yield code, body[start : start + size]
+
+
+def _check_matrix(body: memoryview, order: str) -> None:
+    """Walk one variable, cell or field."""
+    if not body:
+        return  # an empty cell
+    elements = list(_elements(body, order))
+    codes = [code for code, _ in elements]
+    head = (
+        len(codes) >= 3
+        and codes[0] == _UINT32
+        and codes[1] in (_INT32, _UINT32)
+        and codes[2] in (_INT8, _UTF8)
+    )
+    _require(head and len(elements[0][1]) == 8 and not len(elements[1][1]) % 4, "the head of a variable")
+    (flags,) = struct.unpack_from(f"{order}I", elements[0][1])
+    shape = struct.unpack(f"{order}{len(elements[1][1]) // 4}I", elements[1][1])
+    kind, is_complex = flags & 0xFF, bool(flags & 0x800)
+    rest = elements[3:]
+    if kind in _NUMERIC_CLASSES:
+        good = len(rest) == 1 + is_complex and all(code in _NUMBERS for code, _ in rest)
+        _require(good, "the numbers of a matrix")
+    elif kind == _CHAR:
+        _require(len(rest) == 1 and rest[0][0] in _LETTERS, "the letters of a text")
+    elif kind == _CELL:
+        _check_children(rest, math.prod(shape), order)
+    elif kind == _STRUCT:
+        good = len(rest) >= 2 and rest[0][0] == _INT32 and len(rest[0][1]) == 4 and rest[1][0] == _INT8
+        _require(good, "the fields of a struct")
+        (width,) = struct.unpack(f"{order}I", rest[0][1])
+        _require(width > 0 and not len(rest[1][1]) % width, "the names of fields")
+        _check_children(rest[2:], math.prod(shape) * (len(rest[1][1]) // width), order)
+    else:
+        _require(all(code in _LETTERS | {_MATRIX} for code, _ in rest), "a type of data")
+
+
+def _check_children(children: list[tuple[int, memoryview]], count: int, order: str) -> None:
+    _require(len(children) == count, f"{len(children)} cells or fields where the shape says {count}")
+    for code, body in children:
+        _require(code == _MATRIX, "a cell or field that is no variable")
+        _check_matrix(body, order)
