@@ -171,8 +171,9 @@ def code_step(
 def recall_quadratic(dictionary: Dictionary, alpha: float, beta: float) -> Float:
     """Return H = 2 U'(K + alpha M + beta I) U of the recall problem."""
     total = dictionary.class_weight.sum(axis=1)
-    shared = dictionary.class_weight @ dictionary.class_weight.T
-    mixing = np.outer(total, total) - (shared + shared.T) / 2
+    # not by BLAS, whose rounding depends on its threads
+    shared = np.einsum("jc,lc->jl", dictionary.class_weight, dictionary.class_weight, optimize=False)
+    mixing = np.outer(total, total) - shared
     return 2.0 * (dictionary.gram + alpha * mixing + beta * dictionary.overlap)
 
 
