@@ -14,7 +14,17 @@ from typing import Any, Literal
 
 from cksc_dist.errors import EngineError, InputError
 
-__all__ = ["ENGINES", "DistanceSpec", "KernelSpec", "ModelSpec", "fingerprint"]
+__all__ = [
+    "ENGINES",
+    "KERNELS",
+    "DistanceSpec",
+    "KernelSpec",
+    "ModelSpec",
+    "check_choice",
+    "check_count",
+    "check_number",
+    "fingerprint",
+]
 
 ENGINES = ("auto", "simd", "dtaidistance", "naive")
 MODES = ("dependent", "independent")
@@ -25,6 +35,7 @@ REPAIRS = (None, "clip", "flip")
 KERNELS = ("precomputed", "dtw", "rbf")
 RECALLS = ("confident", "reconstruction")
 SCHEDULES = ("interleaved", "sequential")
+SELECTIONS = ("scaled", "plain")
 
 
 def fingerprint(spec: Any) -> str:
@@ -33,20 +44,23 @@ def fingerprint(spec: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _one_of(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+def check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
+    """Raise an InputError unless the value is one of those allowed."""
     # `in` alone would let 1 pass for True and choke on arrays
-    if not any(type(value) is type(choice) and value == choice for choice in allowed):
+    if not any(isinstance(value, type(choice)) and value == choice for choice in allowed):
         raise InputError(f"{name}={value!r}: must be one of {', '.join(repr(a) for a in allowed)}")
 
 
-def _number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+def check_number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
+    """Raise an InputError unless the value is a number in [low, high], or (low, high]."""
     ok = isinstance(value, Real) and not isinstance(value, bool)
     if not ok or not (low < value if open_low else low <= value) or not value <= high:
         left = "(" if open_low else "["
         raise InputError(f"{name}={value!r}: must be a number in {left}{low:g}, {high:g}]")
 
 
-def _count(name: str, value: Any, low: int = 1) -> None:
+def check_count(name: str, value: Any, low: int = 1) -> None:
+    """Raise an InputError unless the value is a whole number of at least ``low``."""
     if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
         raise InputError(f"{name}={value!r}: must be a whole number of at least {low}")
 
@@ -85,20 +99,20 @@ class DistanceSpec:
     dtype: str = "float64"
 
     def __post_init__(self) -> None:
-        _one_of("mode", self.mode, MODES)
-        _one_of("cost", self.cost, COSTS)
-        _one_of("normalise", self.normalise, (None, "z"))
-        _one_of("per_length", self.per_length, (False, True))
-        _one_of("dtype", self.dtype, DTYPES)
+        check_choice("mode", self.mode, MODES)
+        check_choice("cost", self.cost, COSTS)
+        check_choice("normalise", self.normalise, (None, "z"))
+        check_choice("per_length", self.per_length, (False, True))
+        check_choice("dtype", self.dtype, DTYPES)
         if self.engine not in ENGINES:
             raise EngineError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
         if self.window is None:
             return
         if isinstance(self.window, Integral) and not isinstance(self.window, bool):
-            _count("window", self.window)
+            check_count("window", self.window)
             object.__setattr__(self, "window", int(self.window))
         else:
-            _number("window (as a fraction of the longer series)", self.window, 0.0, 1.0, open_low=True)
+            check_number("window (as a fraction of the longer series)", self.window, 0.0, 1.0, open_low=True)
             object.__setattr__(self, "window", float(self.window))
 
 
@@ -123,11 +137,11 @@ class KernelSpec:
 
     def __post_init__(self) -> None:
         if isinstance(self.bandwidth, str):
-            _one_of("bandwidth", self.bandwidth, BANDWIDTHS)
+            check_choice("bandwidth", self.bandwidth, BANDWIDTHS)
         else:
-            _number("bandwidth", self.bandwidth, 0.0, 1e300, open_low=True)
-        _number("factor", self.factor, 0.0, 1e300, open_low=True)
-        _one_of("repair", self.repair, REPAIRS)
+            check_number("bandwidth", self.bandwidth, 0.0, 1e300, open_low=True)
+        check_number("factor", self.factor, 0.0, 1e300, open_low=True)
+        check_choice("repair", self.repair, REPAIRS)
 
 
 @dataclass(frozen=True)
@@ -166,13 +180,13 @@ class ModelSpec:
     tol: float = 1e-4
 
     def __post_init__(self) -> None:
-        _count("sparsity", self.sparsity)
-        _number("alpha", self.alpha, 0.0, 1e6)
+        check_count("sparsity", self.sparsity)
+        check_number("alpha", self.alpha, 0.0, 1e6)
         if self.atoms_per_class is not None:
-            _count("atoms_per_class", self.atoms_per_class)
-        _one_of("recall", self.recall, RECALLS)
-        _one_of("schedule", self.schedule, SCHEDULES)
-        _one_of("selection", self.selection, ("scaled", "plain"))
-        _number("prune", self.prune, 0.0, 0.5)
-        _count("max_iter", self.max_iter)
-        _number("tol", self.tol, 0.0, 1.0)
+            check_count("atoms_per_class", self.atoms_per_class)
+        check_choice("recall", self.recall, RECALLS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("selection", self.selection, SELECTIONS)
+        check_number("prune", self.prune, 0.0, 0.5)
+        check_count("max_iter", self.max_iter)
+        check_number("tol", self.tol, 0.0, 1.0)

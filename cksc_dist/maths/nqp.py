@@ -29,7 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from cksc_dist.errors import InputError
 from cksc_dist.maths import nqp_steps as steps
 from cksc_dist.maths.threads import run_blocks
-from cksc_dist.spec import _count, _number, _one_of
+from cksc_dist.spec import check_count, check_number, check_choice
 
 __all__ = ["SparseSolutions", "nqp", "nqp_atoms", "nqp_codes", "nqp_rows"]
 
@@ -109,7 +109,7 @@ def nqp(
     linear = np.asarray(c, dtype=np.float64)
     if linear.ndim != 1:
         raise InputError(f"c has shape {linear.shape}; one problem takes a vector, nqp_codes takes many")
-    _count("T", T)
+    check_count("T", T)
     width = min(T, max(len(linear), 1))
     solution = nqp_codes(H, linear[None, :], width, selection=selection, prune=prune, tol=tol)
     return solution.dense(len(linear)).reshape(-1)
@@ -202,7 +202,7 @@ def nqp_atoms(
             "pass np.ascontiguousarray(K, dtype=np.float64)"
         )
     _check_square(K, "K")
-    _number("beta", beta, 0.0, np.inf)
+    check_number("beta", beta, 0.0, np.inf)
     return _solve_blocks(K, 2.0, 2.0 * float(beta), C, T, selection, prune, tol, n_jobs, block)
 
 
@@ -246,7 +246,7 @@ def nqp_rows(
     >>> solution.indices.tolist(), solution.values.tolist()
     ([[0, 2]], [[1.0, 2.0]])
     """
-    _number("beta", beta, 0.0, np.inf)
+    check_number("beta", beta, 0.0, np.inf)
     _check_settings(T, selection, prune, tol)
     gram_diagonal = np.asarray(diagonal, dtype=np.float64)
     if gram_diagonal.ndim != 1 or not len(gram_diagonal):
@@ -347,10 +347,10 @@ def _selection_weights(diagonal: Float, selection: Selection) -> Float:
 
 
 def _check_settings(T: int, selection: Any, prune: float, tol: float) -> None:
-    _count("T", T)
-    _one_of("selection", selection, ("scaled", "plain"))
-    _number("prune", prune, 0.0, 1.0)
-    _number("tol", tol, 0.0, 1.0)
+    check_count("T", T)
+    check_choice("selection", selection, ("scaled", "plain"))
+    check_number("prune", prune, 0.0, 1.0)
+    check_number("tol", tol, 0.0, 1.0)
 
 
 def _check_square(matrix: NDArray[Any], name: str) -> None:

@@ -12,7 +12,7 @@ from numbers import Integral
 from typing import Any, TypeVar
 
 from cksc_dist.errors import InputError
-from cksc_dist.spec import _count
+from cksc_dist.spec import check_count
 
 __all__ = ["resolve_n_jobs", "run_blocks"]
 
@@ -74,7 +74,7 @@ def run_blocks(
     >>> run_blocks(lambda start, stop: list(range(start, stop)), n=5, block=2, n_jobs=2)
     [[0, 1], [2, 3], [4]]
     """
-    _count("block", block)
+    check_count("block", block)
     edges = [(start, min(start + block, n)) for start in range(0, n, block)]
     threads = min(resolve_n_jobs(n_jobs), len(edges))
     if threads <= 1:

@@ -1,0 +1,439 @@
+"""CKSC: Confident Kernel Sparse Coding as a scikit-learn classifier.
+
+A thin shell: the mathematics is in `cksc_dist.maths.cksc`, the kernel comes through `cksc_dist.models.kernel_input`.
+Method of B. Hosseini and B. Hammer, Confident Kernel Sparse Coding and Dictionary Learning, ICDM 2018.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from cksc_dist.errors import InputError, ModelFileError, SmallClassWarning
+from cksc_dist.maths.cksc import TERMS, Fit, alternate, class_interpretability
+from cksc_dist.maths.codes import Dictionary, dictionary_products, recall, recall_quadratic
+from cksc_dist.maths.sparse import SparseRows, weighted_rows
+from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
+from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
+from cksc_dist.spec import KERNELS, DistanceSpec, KernelSpec, ModelSpec, check_choice
+from cksc_dist.store.model_files import read_model, write_model
+
+__all__ = ["CKSC"]
+
+_INPUTS: dict[str, type[KernelInput]] = {"precomputed": PrecomputedInput, "rbf": RbfInput, "dtw": DtwInput}
+
+
+class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """Confident Kernel Sparse Coding: a sparse, non-negative, discriminative dictionary on a kernel.
+
+    Every decision can be read: a sample is rebuilt from a few training samples, and its label is the class that
+    most of them belong to (`explain`).
+
+    Parameters
+    ----------
+    sparsity
+        T0: at most this many non-zeros in each code and each atom.
+    alpha
+        Weight of the discriminative term, >= 0.
+    kernel
+        ``"precomputed"``: fit takes the kernel (n, n), predict takes (n_test, n). ``"dtw"``: both take raw series
+        (a list of (time, dims) arrays, an array (n, time, dims), or a `SeriesSet`). ``"rbf"``: vectors.
+    atoms_per_class
+        Atoms that each class starts with; None: ``sparsity``. A smaller class takes all it has.
+    recall
+        ``"confident"``: as in the paper. ``"reconstruction"``: without the alpha and beta terms at recall, which
+        often is better with a large alpha.
+    schedule
+        ``"interleaved"`` (atoms of different classes side by side, on threads) or ``"sequential"``.
+    prune
+        Drop entries of codes and atoms below this share of the largest, then refit; 0: off.
+    max_iter, tol
+        At most so many alternations; stop once J changes by less than ``tol``, relatively.
+    random_state
+        Draws the samples that the atoms start from.
+    n_jobs
+        Threads; None is 1, -1 all cores. The result does not depend on it.
+    selection
+        How NQP picks the next entry: ``"scaled"`` or ``"plain"``.
+    mode, window, cost, normalise
+        For ``kernel="dtw"``: the distance, as in `pairwise_dtw`.
+    bandwidth, factor, repair
+        For ``kernel="dtw"``: the kernel, as in `DistanceKernel`.
+    gamma
+        For ``kernel="rbf"``: ``exp(-gamma |x - z|^2)``; None: 1 / (2 mean(|x - z|)^2) over the training pairs.
+
+    Attributes
+    ----------
+    classes_ : ndarray
+        The labels, sorted.
+    dictionary_ : csc_array of shape (n, k)
+        U; atom j is the combination of training samples in column j.
+    codes_ : csr_array of shape (n, k)
+        Codes of the training samples.
+    beta_ : float
+        The ridge that makes recall convex.
+    n_iter_ : int
+        Alternations.
+    objective_history_ : ndarray
+        J after every half step; it never rises.
+    objective_terms_ : dict
+        Its terms: reconstruction, ridge, discrimination.
+    interpretability_ : ndarray of shape (k,)
+        IP of each atom: the share of its weight in its strongest class.
+    support_ : ndarray
+        The training samples that carry weight; no others are looked at in prediction.
+    n_train_ : int
+        Number of training samples.
+
+    Examples
+    --------
+    >>> from cksc_dist import CKSC
+    >>> from cksc_dist.io import make_gestures
+    >>> data = make_gestures(n_per_class=10, random_state=1)
+    >>> model = CKSC(sparsity=3, kernel="dtw", random_state=0).fit(data.series[::2], data.labels[::2])
+    >>> bool(model.score(data.series[1::2], data.labels[1::2]) > 0.8)
+    True
+    """
+
+    def __init__(
+        self,
+        sparsity: int = ModelSpec.sparsity,
+        alpha: float = ModelSpec.alpha,
+        kernel: str = "precomputed",
+        atoms_per_class: int | None = ModelSpec.atoms_per_class,
+        recall: str = ModelSpec.recall,
+        schedule: str = ModelSpec.schedule,
+        prune: float = ModelSpec.prune,
+        max_iter: int = ModelSpec.max_iter,
+        tol: float = ModelSpec.tol,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        *,
+        selection: str = ModelSpec.selection,
+        mode: str = DistanceSpec.mode,
+        window: int | float | None = DistanceSpec.window,
+        cost: str = DistanceSpec.cost,
+        normalise: str | None = DistanceSpec.normalise,
+        bandwidth: str | float = KernelSpec.bandwidth,
+        factor: float = KernelSpec.factor,
+        repair: str | None = KernelSpec.repair,
+        gamma: float | None = None,
+    ) -> None:
+        self.sparsity = sparsity
+        self.alpha = alpha
+        self.kernel = kernel
+        self.atoms_per_class = atoms_per_class
+        self.recall = recall
+        self.schedule = schedule
+        self.prune = prune
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.selection = selection
+        self.mode = mode
+        self.window = window
+        self.cost = cost
+        self.normalise = normalise
+        self.bandwidth = bandwidth
+        self.factor = factor
+        self.repair = repair
+        self.gamma = gamma
+
+    # -- training
+
+    def fit(self, X: Any, y: Any) -> CKSC:
+        """Learn dictionary and codes.
+
+        Parameters
+        ----------
+        X
+            Kernel (n, n), series or vectors, as ``kernel`` says.
+        y
+            One label for each sample: str, int or bool; at least two classes.
+        """
+        spec, source = self._specs()
+        if self.kernel == "rbf":
+            X, y = validate_data(self, X, y, dtype=np.float64)
+        labels = _checked_labels(y)
+        self.classes_, class_index = np.unique(labels, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise InputError(
+                f"all {len(labels)} samples have one class, {self.classes_[0]!r}; training needs at least two classes"
+            )
+        _check_count(X, len(labels))
+        K = source.learn(X, self.n_jobs)
+        self._warn_of_small_classes(spec, class_index)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        fit = alternate(K, class_index, len(self.classes_), spec, np.random.default_rng(seed), self.n_jobs)
+        if not fit.converged:
+            warnings.warn(
+                f"J still changed by more than tol={self.tol} after max_iter={self.max_iter} alternations",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        self._take(fit, K, class_index, source)
+        return self
+
+    def _specs(self) -> tuple[ModelSpec, KernelInput]:
+        """Return the checked settings of model and kernel."""
+        check_choice("kernel", self.kernel, KERNELS)
+        names = ("sparsity", "alpha", "atoms_per_class", "recall", "schedule", "selection", "prune", "max_iter", "tol")
+        spec = ModelSpec(**{name: getattr(self, name) for name in names})
+        if self.kernel == "precomputed":
+            return spec, PrecomputedInput()
+        if self.kernel == "rbf":
+            KernelSpec(bandwidth=1.0 if self.gamma is None else self.gamma)  # a positive number
+            return spec, RbfInput(self.gamma)
+        distance = DistanceSpec(self.mode, self.window, self.cost, self.normalise)  # type: ignore[arg-type]
+        return spec, DtwInput(distance, KernelSpec(self.bandwidth, self.factor, self.repair))  # type: ignore[arg-type]
+
+    def _warn_of_small_classes(self, spec: ModelSpec, class_index: NDArray[np.int64]) -> None:
+        wanted = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
+        sizes = np.bincount(class_index)
+        small = np.flatnonzero(sizes < wanted)
+        if len(small):
+            warnings.warn(
+                f"class {self.classes_[small[0]]!r} has {sizes[small[0]]} samples, fewer than the {wanted} atoms a "
+                f"class starts with ({len(small)} such classes): it starts with all it has",
+                SmallClassWarning,
+                stacklevel=3,
+            )
+
+    def _take(self, fit: Fit, K: NDArray[Any], class_index: NDArray[np.int64], source: KernelInput) -> None:
+        """Set what was learnt."""
+        n, n_classes = len(class_index), len(self.classes_)
+        self.n_train_ = n
+        self.n_features_in_ = source.n_features
+        U = fit.atoms.csr(n)
+        KU = weighted_rows(K, U, self.n_jobs)
+        dictionary = dictionary_products(fit.atoms, KU, class_index, n_classes)
+        self.beta_ = fit.beta
+        self.n_iter_ = fit.n_iter
+        self.codes_ = fit.codes.csr(len(fit.home))
+        self.dictionary_ = U.T.tocsc()
+        self.objective_terms_ = dict(zip(TERMS, fit.history.T.copy(), strict=True))
+        self.objective_history_ = fit.history.sum(axis=1)
+        self.support_ = np.unique(U.indices).astype(np.int64)
+        self._train_labels = class_index
+        self._source = source
+        source.keep(self.support_)
+        self._set_recall(dictionary)
+
+    def _set_recall(self, dictionary: Dictionary) -> None:
+        """Prepare recall from the products of the dictionary with itself."""
+        confident = self.recall == "confident"
+        self._dictionary = dictionary
+        self._quadratic = recall_quadratic(
+            dictionary, float(self.alpha) if confident else 0.0, self.beta_ if confident else 0.0
+        )
+        self.interpretability_ = class_interpretability(dictionary.class_weight)
+        atoms = self.dictionary_.T.tocsr()[:, self.support_]
+        atoms.sort_indices()
+        # positions among the samples that carry weight, which is what kernel rows refer to
+        self._atoms = SparseRows.from_csr(atoms, int(np.diff(atoms.indptr).max()))
+        self._largest_class = int(np.argmax(np.bincount(self._train_labels)))
+
+    # -- prediction
+
+    def _recall(self, X: Any) -> tuple[NDArray[Any], SparseRows]:
+        """Return kernel rows on the support, and the codes, of new samples."""
+        check_is_fitted(self)
+        if self.kernel == "rbf":
+            X = validate_data(self, X, reset=False, dtype=np.float64)
+        rows = self._source.rows(X, self.n_jobs)
+        codes = recall(
+            rows, self._atoms, self._quadratic, self.sparsity, self.selection, float(self.prune), self.n_jobs
+        )
+        return rows, codes
+
+    def _scores(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return class shares of new samples, and which of them are like no training sample."""
+        _, codes = self._recall(X)
+        # h = L U g, normalised
+        h = codes.csr(len(self.interpretability_)) @ self._dictionary.class_weight
+        total = h.sum(axis=1)
+        far = total <= 0.0
+        h[far], total[far] = 1.0, h.shape[1]
+        return h / total[:, None], far
+
+    def class_shares(self, X: Any) -> NDArray[np.float64]:
+        """Return the share of each class in the reconstruction of each sample, (n, C); rows sum to 1."""
+        return self._scores(X)[0]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the class shares, as scikit-learn names them."""
+        return self.class_shares(X)
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """Return the class shares, (n, C); for two classes their difference, (n,)."""
+        shares, far = self._scores(X)
+        shares[far, self._largest_class] += 1e-9  # a guess, but one that `predict` agrees with
+        return shares[:, 1] - shares[:, 0] if len(self.classes_) == 2 else shares
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the label of each sample: the class with the largest share."""
+        shares, far = self._scores(X)
+        label: NDArray[Any] = self.classes_[np.where(far, self._largest_class, shares.argmax(axis=1))]
+        return label
+
+    def transform(self, X: Any) -> NDArray[np.float64]:
+        """Return the codes of new samples, (n, k), dense."""
+        out: NDArray[np.float64] = self._recall(X)[1].csr(len(self.interpretability_)).toarray()
+        return out
+
+    def saved_distances(self, n_test: int) -> tuple[int, int]:
+        """Return how many distances ``n_test`` predictions need with ``kernel="dtw"``, and how many are saved.
+
+        Only series that carry weight are compared with; a repaired kernel needs all of them.
+        """
+        check_is_fitted(self)
+        needed = self.n_train_ if self.repair is not None else len(self.support_)
+        return n_test * needed, n_test * (self.n_train_ - needed)
+
+    def explain(self, z: Any, top: int = 5) -> Explanation:
+        """Return why one sample gets its label.
+
+        Parameters
+        ----------
+        z
+            One kernel row (n,), one series (time, dims), or one vector.
+        top
+            How many training samples and atoms to name.
+        """
+        rows, codes = self._recall([z])
+        g = codes.csr(len(self.interpretability_))
+        shares, far = self._scores([z])
+        decided = self._largest_class if far[0] else int(shares[0].argmax())
+        atoms = self._atoms.csr(len(self.support_))
+        weight = (g @ atoms).toarray()[0]  # U g
+        norm = float((g @ self._dictionary.gram @ g.T.toarray()).item())
+        order = np.argsort(-weight, kind="stable")[: min(top, int((weight > 0).sum()))]
+        strongest = self._dictionary.class_weight.argmax(axis=1)
+        ranked = np.argsort(-g.data, kind="stable")[:top]
+        return Explanation(
+            label=self.classes_[decided].item(),
+            confidence=float(shares[0, decided]),
+            shares={name.item(): float(share) for name, share in zip(self.classes_, shares[0], strict=True)},
+            samples=tuple(
+                SamplePart(
+                    int(self.support_[i]),
+                    self.classes_[self._train_labels[self.support_[i]]].item(),
+                    float(weight[i] / weight.sum()),
+                )
+                for i in order
+            ),
+            atoms=tuple(
+                AtomPart(
+                    int(g.indices[a]),
+                    self.classes_[strongest[g.indices[a]]].item(),
+                    float(self.interpretability_[g.indices[a]]),
+                    float(g.data[a]),
+                )
+                for a in ranked
+            ),
+            n_samples=int((weight > 0).sum()),
+            similarity=float(rows[0] @ weight) / np.sqrt(norm) if norm > 0 else 0.0,
+            far_away=bool(far[0]),
+        )
+
+    # -- files
+
+    def save(self, path: str | Path) -> None:
+        """Write the model as a Zarr group with JSON settings; nothing is pickled.
+
+        A model with ``kernel="dtw"`` or ``"rbf"`` carries the training samples that it needs.
+        """
+        check_is_fitted(self)
+        parameters = self.get_params()
+        if not isinstance(self.random_state, int | np.integer | None):
+            parameters["random_state"] = None  # a generator has moved on; its seed is not known
+        source = self._source
+        settings = {
+            "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "classes": self.classes_.tolist(),
+            "beta": self.beta_,
+            "n_iter": self.n_iter_,
+        }
+        if isinstance(source, DtwInput):
+            settings |= {"distance": asdict(source.distance), "kernel": asdict(source.kernel)}
+        U, G = self.dictionary_, self.codes_
+        arrays = {
+            "dictionary_edges": U.indptr,
+            "dictionary_indices": U.indices,
+            "dictionary_values": U.data,
+            "codes_edges": G.indptr,
+            "codes_indices": G.indices,
+            "codes_values": G.data,
+            "gram": self._dictionary.gram,
+            "overlap": self._dictionary.overlap,
+            "class_weight": self._dictionary.class_weight,
+            "history": np.column_stack([self.objective_terms_[name] for name in TERMS]),
+            "support": self.support_,
+            "train_labels": self._train_labels,
+        }
+        source_arrays = {f"input_{name}": array for name, array in source.arrays().items()}
+        write_model(path, type(self).__name__, arrays | source_arrays, settings)
+
+    @classmethod
+    def load(cls, path: str | Path) -> CKSC:
+        """Return a saved model; its predictions have the same bits."""
+        name, arrays, settings = read_model(path)
+        if name != cls.__name__:
+            raise ModelFileError(f"{path} holds a model of class {name}, not {cls.__name__}")
+        self = cls(**settings["parameters"])
+        self.classes_ = np.array(settings["classes"])
+        self.beta_, self.n_iter_ = settings["beta"], settings["n_iter"]
+        n, k = len(arrays["train_labels"]), len(arrays["gram"])
+        self.n_train_ = n
+        for attribute, key, kind, shape in (
+            ("dictionary_", "dictionary", sparse.csc_array, (n, k)),
+            ("codes_", "codes", sparse.csr_array, (n, k)),
+        ):
+            parts = (arrays[f"{key}_values"], arrays[f"{key}_indices"], arrays[f"{key}_edges"])
+            setattr(self, attribute, kind(parts, shape=shape))
+        self.objective_terms_ = dict(zip(TERMS, arrays["history"].T.copy(), strict=True))
+        self.objective_history_ = arrays["history"].sum(axis=1)
+        self.support_, self._train_labels = arrays["support"], arrays["train_labels"]
+        inputs = {name.removeprefix("input_"): a for name, a in arrays.items() if name.startswith("input_")}
+        self._source = _INPUTS[self.kernel].from_arrays(inputs, **settings)
+        self.n_features_in_ = self._source.n_features
+        self._set_recall(Dictionary(arrays["gram"], arrays["overlap"], arrays["class_weight"]))
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar as the Python number that JSON can hold."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _checked_labels(y: Any) -> NDArray[Any]:
+    labels = column_or_1d(y, warn=True)
+    check_classification_targets(labels)
+    if labels.dtype == object:
+        kinds = sorted({type(label).__name__ for label in labels})
+        if len(kinds) > 1:
+            raise InputError(f"labels mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
+    return labels
+
+
+def _check_count(X: Any, n_labels: int) -> None:
+    n = len(X) if hasattr(X, "__len__") else np.shape(X)[0]
+    if n != n_labels:
+        raise InputError(f"{n} samples but {n_labels} labels; give one label for each sample")

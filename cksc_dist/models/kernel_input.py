@@ -1,0 +1,192 @@
+"""Where a model's kernel comes from: given ready, made from raw series by DTW, or from vectors.
+
+Each of the three learns what it needs on the training samples, is then cut down to the training samples that carry
+weight (`keep`), and gives kernel rows of new samples with those alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cksc_dist.errors import InputError
+from cksc_dist.maths.dtw import pairwise_distances
+from cksc_dist.maths.kernel import SpectralRepair, as_matrix, bandwidth, check_kernel, gaussian_kernel
+from cksc_dist.models.distance_kernel import DistanceKernel
+from cksc_dist.series import ragged
+from cksc_dist.spec import DistanceSpec, KernelSpec
+
+__all__ = ["DtwInput", "KernelInput", "PrecomputedInput", "RbfInput"]
+
+Index = NDArray[np.int64]
+Arrays = dict[str, NDArray[Any]]
+
+
+class KernelInput(Protocol):
+    """What a model asks of the source of its kernel."""
+
+    def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of the training samples, and remember what new ones will need."""
+
+    def keep(self, support: Index) -> None:
+        """Drop training samples that carry no weight, where that saves anything."""
+
+    def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of new samples with the kept ones, (new, kept)."""
+
+    @property
+    def n_features(self) -> int:
+        """Width of the input."""
+
+    def arrays(self) -> Arrays:
+        """Return what has to be saved."""
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, **settings: Any) -> Self:
+        """Return what was saved."""
+
+
+class PrecomputedInput:
+    """The kernel is given: (n, n) in training, (new, n) later."""
+
+    def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        K = check_kernel(X)
+        bad = np.flatnonzero(np.diagonal(K) <= 0)
+        if len(bad):
+            raise InputError(f"K[{bad[0]}, {bad[0]}] is not positive; every sample needs a positive self-similarity")
+        self.n_train = len(K)
+        if (K == K.T).all() and K.flags.c_contiguous:
+            return K
+        # equal up to rounding: rows and columns must be the same to the bit
+        return np.ascontiguousarray((K + K.T) / 2)
+
+    def keep(self, support: Index) -> None:
+        self.support = support
+
+    def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        K = as_matrix(X, "K")
+        if K.shape[1] != self.n_train:
+            raise InputError(
+                f"K has {K.shape[1]} columns, but the model was trained on {self.n_train} samples; "
+                f"a test kernel must have shape (n_test, {self.n_train})"
+            )
+        if not np.isfinite(K).all():
+            raise InputError(f"K[{np.argwhere(~np.isfinite(K))[0][0]}] has a NaN or infinite value")
+        return np.ascontiguousarray(K[:, self.support])
+
+    @property
+    def n_features(self) -> int:
+        return self.n_train
+
+    def arrays(self) -> Arrays:
+        return {"support": self.support, "n_train": np.array([self.n_train])}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, **settings: Any) -> PrecomputedInput:
+        self = cls()
+        self.support, self.n_train = arrays["support"], int(arrays["n_train"][0])
+        return self
+
+
+class RbfInput:
+    """Vectors and ``exp(-gamma |x - z|^2)``; gamma None: 1 / (2 mean(|x - z|)^2) over the training pairs."""
+
+    def __init__(self, gamma: float | None = None) -> None:
+        self.gamma = gamma
+
+    def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        self.vectors = np.ascontiguousarray(X, dtype=np.float64)
+        D = self._distances(self.vectors)
+        if self.gamma is None:
+            # vectors that are all equal have no scale of their own
+            self.gamma = 1.0 / bandwidth(D, "mean") if D.any() else 1.0
+        return gaussian_kernel(D, 1.0 / self.gamma)
+
+    def _distances(self, X: NDArray[Any]) -> NDArray[Any]:
+        # a vector is a series of one frame, and its DTW distance the Euclidean one
+        one = (X, np.arange(len(X) + 1))
+        if X is self.vectors:
+            return pairwise_distances(one, None, DistanceSpec())
+        return pairwise_distances(one, (self.vectors, np.arange(len(self.vectors) + 1)), DistanceSpec())
+
+    def keep(self, support: Index) -> None:
+        self.vectors = np.ascontiguousarray(self.vectors[support])
+
+    def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        assert self.gamma is not None
+        return gaussian_kernel(self._distances(np.ascontiguousarray(X, dtype=np.float64)), 1.0 / self.gamma)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.vectors.shape[1])
+
+    def arrays(self) -> Arrays:
+        return {"vectors": self.vectors, "gamma": np.array([self.gamma], dtype=np.float64)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, **settings: Any) -> RbfInput:
+        self = cls(float(arrays["gamma"][0]))
+        self.vectors = arrays["vectors"]
+        return self
+
+
+class DtwInput:
+    """Raw series, their DTW distances, and the Gaussian kernel of these."""
+
+    def __init__(self, distance: DistanceSpec, kernel: KernelSpec) -> None:
+        self.distance, self.kernel = distance, kernel
+
+    def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        self.series = ragged(X, name="X")
+        D = pairwise_distances(self.series, None, self.distance, n_jobs)
+        self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
+        K: NDArray[Any] = self.transform.fit_transform(D)
+        return K
+
+    def keep(self, support: Index) -> None:
+        # a repaired row needs the distances to all training series
+        self.columns = support if self.kernel.repair is not None else np.arange(len(support))
+        if self.kernel.repair is None:
+            values, offsets = self.series
+            lengths = np.diff(offsets)[support]
+            frames = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in support])
+            self.series = (values[frames], np.concatenate([[0], np.cumsum(lengths)]))
+            self.transform.n_features_in_ = len(support)
+
+    def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        new = ragged(X, name="X")
+        D = pairwise_distances(new, self.series, self.distance, n_jobs)
+        return np.ascontiguousarray(self.transform.transform(D)[:, self.columns])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.series[0].shape[1])
+
+    def arrays(self) -> Arrays:
+        out = {
+            "series_values": self.series[0],
+            "series_offsets": self.series[1],
+            "columns": self.columns,
+            "bandwidth": np.array([self.transform.bandwidth_, self.transform.delta_]),
+        }
+        repair = self.transform.spectral_repair_
+        if repair is not None:
+            out |= {f"repair_{name}": np.asarray(value) for name, value in vars(repair).items()}
+        return out
+
+    @classmethod
+    def from_arrays(cls, arrays: Arrays, **settings: Any) -> DtwInput:
+        self = cls(DistanceSpec(**settings["distance"]), KernelSpec(**settings["kernel"]))
+        self.series = (arrays["series_values"], arrays["series_offsets"])
+        self.columns = arrays["columns"]
+        self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
+        self.transform.bandwidth_, self.transform.delta_ = (float(v) for v in arrays["bandwidth"])
+        self.transform.n_features_in_ = len(self.series[1]) - 1
+        saved = {name.removeprefix("repair_"): v for name, v in arrays.items() if name.startswith("repair_")}
+        self.transform.spectral_repair_ = (
+            SpectralRepair(**(saved | {"weight": float(saved["weight"])})) if saved else None
+        )
+        return self
+

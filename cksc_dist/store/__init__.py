@@ -1,0 +1,1 @@
+"""Layer 1: what is kept on disk, in Zarr and JSON."""
