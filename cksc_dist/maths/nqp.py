@@ -12,7 +12,10 @@ with H positive semi-definite. S is the support, g = H x + c the gradient.
    hits zero, solve again (the inner loop of Lawson and Hanson's NNLS). If j itself is dropped: undo, ban j,
    back to 2.
 5. Accept only if f fell; otherwise undo and stop. Renew g, back to 2.
-6. With ``prune`` > 0: drop the entries below ``prune max(x)`` once, and solve again on the rest as in 4.
+6. With ``reach`` > T: the support was let grow to `reach` entries; drop the one that raises f least,
+   ``x_s^2 / (2 (H_SS^-1)_ss)``, and solve again, until T are left. Where the first picks mislead, this finds its way
+   back; it costs about (reach / T)^2 as much.
+7. With ``prune`` > 0: drop the entries below ``prune max(x)`` once, and solve again on the rest as in 4.
 
 All tolerances are relative: scaling H and c alike leaves x as it is, scaling c alone scales x.
 With T = n the result is that of `scipy.optimize.nnls`. The steps are in `cksc_dist.maths.nqp_steps`.
@@ -29,7 +32,7 @@ from numpy.typing import ArrayLike, NDArray
 from cksc_dist.errors import InputError
 from cksc_dist.maths import nqp_steps as steps
 from cksc_dist.maths.threads import run_blocks
-from cksc_dist.spec import check_count, check_number, check_choice
+from cksc_dist.spec import check_choice, check_count, check_number
 
 __all__ = ["SparseSolutions", "nqp", "nqp_atoms", "nqp_codes", "nqp_rows"]
 
@@ -125,6 +128,7 @@ def nqp_codes(
     tol: float = 1e-10,
     n_jobs: int | None = None,
     block: int = 64,
+    reach: int | None = None,
 ) -> SparseSolutions:
     """Solve many problems with the same H, as the codes of many samples on one dictionary are.
 
@@ -140,6 +144,8 @@ def nqp_codes(
         Threads: None is 1, -1 all cores.
     block
         Problems that a thread takes at a time. Neither this nor `n_jobs` changes a bit of the result.
+    reach
+        Let the support grow to this many entries before it is cut back to T; None: T.
 
     Examples
     --------
@@ -155,7 +161,9 @@ def nqp_codes(
         row, column = (int(v) for v in np.argwhere(~np.isfinite(quadratic))[0])
         raise InputError(f"H[{row}, {column}] is {quadratic[row, column]}; H must be finite")
     _check_symmetric(quadratic)
-    return _solve_blocks(quadratic, 1.0, 0.0, C, T, selection, prune, tol, n_jobs, block)
+    if reach is not None:
+        check_count("reach", reach, low=T)
+    return _solve_blocks(quadratic, 1.0, 0.0, C, T, selection, prune, tol, n_jobs, block, reach or T)
 
 
 def nqp_atoms(
@@ -203,7 +211,7 @@ def nqp_atoms(
         )
     _check_square(K, "K")
     check_number("beta", beta, 0.0, np.inf)
-    return _solve_blocks(K, 2.0, 2.0 * float(beta), C, T, selection, prune, tol, n_jobs, block)
+    return _solve_blocks(K, 2.0, 2.0 * float(beta), C, T, selection, prune, tol, n_jobs, block, T)
 
 
 def nqp_rows(
@@ -294,6 +302,7 @@ def _solve_blocks(
     tol: float,
     n_jobs: int | None,
     block: int,
+    reach: int,
 ) -> SparseSolutions:
     """Solve the problems of C with H = scale * rows + ridge * I, a block of them at a time."""
     _check_settings(T, selection, prune, tol)
@@ -305,12 +314,13 @@ def _solve_blocks(
     def solve(start: int, stop: int) -> None:
         part = slice(start, stop)
         steps.solve_block(
-            *steps.new_pursuit(n, min(int(T), n)),
+            *steps.new_pursuit(n, min(int(reach), n)),
             rows,
             scale,
             ridge,
             base_weights,
             linear[part],
+            int(T),
             float(prune),
             float(tol),
             solutions.indices[part],

@@ -13,7 +13,7 @@ number in between exactly. Every sum runs in an order that follows from the prob
 re-associated arithmetic: the bits depend neither on the block nor on the thread.
 
 A problem is solved by `begin`, then `pick`, `read_row`, `admit` and `refresh_gradient` until `pick` finds
-nothing or `admit` says STOP, then `prune_entries` and `write_entries`. Of H they see single rows, those of
+nothing or `admit` says STOP, then `cut_back`, `prune_entries` and `write_entries`. Of H they see single rows, those of
 candidates that were picked: `solve_block` has all rows at hand, another caller may fetch them one by one.
 
 The state is four plain arrays, allocated once for many problems. (A tuple of many small arrays reads better,
@@ -50,6 +50,7 @@ __all__ = [
     "STOP",
     "admit",
     "begin",
+    "cut_back",
     "largest_magnitude",
     "new_pursuit",
     "pick",
@@ -63,9 +64,7 @@ __all__ = [
 ACCEPTED, BANNED, STOP = 0, 1, 2  # what became of a candidate
 
 DEPENDENT = 1e-10  # a pivot below this share of the diagonal: the column lies in the span of the support
-LANES = (
-    32  # running minima side by side: a loop over them becomes SIMD code, a single running minimum does not
-)
+LANES = 32  # running minima side by side: a loop over them becomes SIMD code, a single one does not
 
 SUPPORT, SLOT, KEPT = 0, 1, 2
 VALUES, LINEAR, POINT, TARGET, PIVOTS, FORWARD, LANE = 0, 1, 2, 3, 4, 6, 8
@@ -395,6 +394,55 @@ def prune_entries(
 
 
 @compiled
+def _cheapest(vectors: Float, squares: Float, size: int) -> int:
+    """Return the position whose loss raises f least: ``x_s^2 / (2 (H_SS^-1)_ss)``, if the others stay positive."""
+    cheapest, least = 0, np.inf
+    work = vectors[TARGET]
+    for s in range(size):
+        # (H_SS^-1)_ss = w' D^-1 w with L w = e_s
+        inverse = 0.0
+        work[s] = 1.0
+        for i in range(s, size):
+            if i > s:
+                work[i] = 0.0
+                for earlier in range(s, i):
+                    work[i] -= squares[LOWER, i, earlier] * work[earlier]
+            inverse += work[i] * work[i] / vectors[PIVOTS, i]
+        loss = vectors[VALUES, s] * vectors[VALUES, s] / inverse
+        if loss < least:
+            cheapest, least = s, loss
+    return cheapest
+
+
+@compiled
+def cut_back(
+    marks: Int,
+    vectors: Float,
+    squares: Float,
+    wide: Float,
+    size: int,
+    objective: float,
+    base_weights: Float,
+    most: int,
+) -> tuple[int, float]:
+    """Drop entries one by one, the cheapest first, until `most` are left; return size and f."""
+    while size > most:
+        dropped = _cheapest(vectors, squares, size)
+        count = 0
+        for s in range(size):
+            if s != dropped:
+                marks[KEPT, count] = s
+                vectors[POINT, count] = vectors[VALUES, s]
+                count += 1
+        count = _settle(marks, vectors, squares, count)
+        objective = _objective(marks, vectors, squares, count)
+        _compact(marks, vectors, squares, wide, size, count, base_weights)
+        _accept_target(marks, vectors, wide, count)
+        size = count
+    return size, objective
+
+
+@compiled
 def write_entries(marks: Int, vectors: Float, size: int, indices: Int, values: Float) -> None:
     """Write the entries, sorted by index, to the front of one row of the result."""
     for s in range(size):
@@ -419,6 +467,7 @@ def solve_block(
     ridge: float,
     base_weights: Float,
     C: Float,
+    most: int,
     prune: float,
     tol: float,
     indices: Int,
@@ -426,7 +475,10 @@ def solve_block(
     counts: Int,
     objectives: Float,
 ) -> None:
-    """Solve the problems whose linear terms are the rows of C; all rows of H are at hand."""
+    """Solve the problems whose linear terms are the rows of C; all rows of H are at hand.
+
+    The support grows as far as the marks are wide, and is then cut back to `most`.
+    """
     width = marks.shape[1]
     for problem in range(C.shape[0]):
         c = C[problem]
@@ -444,6 +496,7 @@ def solve_block(
                 break
             if outcome == ACCEPTED and size < width:
                 refresh_gradient(vectors, wide, size, marks[SUPPORT], c, rows, scale)
+        size, objective = cut_back(marks, vectors, squares, wide, size, objective, base_weights, most)
         size, objective = prune_entries(marks, vectors, squares, wide, size, objective, base_weights, prune)
         write_entries(marks, vectors, size, indices[problem], values[problem])
         counts[problem] = size
