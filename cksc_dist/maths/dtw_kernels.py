@@ -292,91 +292,13 @@ tile_banded = _tile_constant("banded")
 tile_dims = _tile_constant("dims")
 
 
-@jit
-def _strips(tile, i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, front, edges):  # type: ignore[no-untyped-def]
-    """Pass whole strips from frame i of a on; return the first frame that is left."""
-    height = tile_rows(tile)
-    dims = tile_dims(tile)
-    edges[0] = 0
-    edges[3] = b_length
-    while i + height <= a_length:
-        if tile_banded(tile):
-            # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
-            edges[0] = max(0, i + band[0] + 1)
-            edges[3] = min(b_length, i + height - 1 + band[3])
-            edges[1] = min(max(edges[0], i + height + band[1]), edges[3])
-            edges[2] = max(edges[1], min(edges[3], i + band[2]))
-        row_strip(tile, a, a_at + i * dims, i, b, b_at, edges, front, lane, limits)
-        i += height
-    return i
-
-
-@jit
-def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
-    """Write V at the end of the lanes from ``lane`` on to ``out``, in the row form."""
-    stride = len(out)
-    b_length = ends[e_at + lane + tile_span(tiles[0]) - 1]
-    work[: b_length * stride] = np.inf
-    i = _strips(tiles[0], 0, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
-    i = _strips(tiles[1], i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
-    _strips(tiles[2], i, a, a_at, a_length, b, b_at, b_length, lane, band, limits, work, edges)
-    for w in range(lane, lane + tile_span(tiles[0])):
-        out[w] = work[(ends[e_at + w] - 1) * stride + w]
-
-
-@jit
-def _tile_count(tile, i, stop, a_length):  # type: ignore[no-untyped-def]
-    """Return how many whole tiles from frame i of a on are needed to reach ``stop``."""
-    height = tile_rows(tile)
-    return min((a_length - i) // height, max(0, stop - i + height - 1) // height)
-
-
-@jit
-def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
-    """Write V at the end of the lanes from ``lane`` on to ``out``, in the column form."""
-    stride = len(out)
-    span = tile_span(tiles[0])
-    b_length = ends[e_at + lane + span - 1]
-    height = tile_rows(tiles[0])
-    tiled = a_length // height * height
-    work[: a_length * stride] = np.inf
-    reading = lane
-    start_before = 0
-    for j in range(b_length):
-        start, stop = 0, a_length
-        if tile_banded(tiles[0]):
-            # low < j - i < high in some lane, widened upwards to a whole tile
-            start = min(max(0, j - band[3] + 1) // height * height, tiled)
-            stop = min(a_length, j - band[0])
-        carry[:] = np.inf
-        if j == 0:
-            carry[:span] = 0.0  # V[-1, -1] starts the path
-        elif start_before < start:
-            for w in range(span):
-                carry[w] = work[(start - 1) * stride + lane + w]
-        start_before = start
-        b_frame = b_at + j * dims * stride
-        i = start
-        count = _tile_count(tiles[0], i, stop, a_length)
-        column_tiles(tiles[0], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
-        i += count * height
-        count = _tile_count(tiles[1], i, stop, a_length)
-        column_tiles(tiles[1], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
-        i += count * tile_rows(tiles[1])
-        count = _tile_count(tiles[2], i, stop, a_length)
-        column_tiles(tiles[2], a, a_at, i, count, b, b_frame, j, dims, work, carry, lane, limits)
-        while reading < lane + span and ends[e_at + reading] == j + 1:
-            out[reading] = work[(a_length - 1) * stride + reading]
-            reading += 1
-
-
 def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
     """Write V at the end of the lanes from ``lane`` on to ``out``; for compiled code only.
 
     Parameters
     ----------
     tiles
-        Three tiles of falling height, the last of height 1.
+        A high and a low tile: as many high ones as fit, then low ones.
     a, a_at, a_length, dims
         Packed rows, where the series begins, its frames, and the dimensions.
     b, b_at, ends, e_at
@@ -386,16 +308,92 @@ def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limit
     band, limits
         Of the Sakoe-Chiba band: over all lanes, and of each lane.
     work, edges, carry, out
-        Scratch of (longest series) x stride, 4, and 2 x span entries; results, one a lane.
+        Scratch of (longest series + 1) x stride, 4, and 2 x span entries; results, one a lane.
     """
     raise RuntimeError("sweep is compiled by Numba and cannot be called from Python")
 
 
 @overload(sweep)
 def _choose_form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
-    form = _sweep_rows if tiles[0].tile.dims else _sweep_columns
+    return _sweep_rows if tiles[0].tile.dims else _sweep_columns
 
-    def chosen(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
-        form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
 
-    return chosen
+# Slices, min and max are written out below: each of them costs more to compile than the kernel itself.
+
+
+def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    high, low = tiles
+    stride = len(out)
+    b_length = ends[e_at + lane + tile_span(high) - 1]
+    for k in range(b_length * stride):
+        work[k] = np.inf
+    edges[0] = 0
+    edges[3] = b_length
+    i = 0
+    while i < a_length:
+        whole = i + tile_rows(high) <= a_length
+        set_edges(high, edges, band, i, tile_rows(high) if whole else 1, b_length)
+        if whole:
+            row_strip(high, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+            i += tile_rows(high)
+        else:
+            row_strip(low, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+            i += 1
+    for w in range(lane, lane + tile_span(high)):
+        out[w] = work[(ends[e_at + w] - 1) * stride + w]
+
+
+def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+    high, low = tiles
+    stride = len(out)
+    span = tile_span(high)
+    n_high = a_length // tile_rows(high)
+    tiled = n_high * tile_rows(high)
+    n_low = (a_length - tiled + tile_rows(low) - 1) // tile_rows(low)
+    for k in range((tiled + n_low * tile_rows(low)) * stride):
+        work[k] = np.inf
+    reading = lane
+    start = start_before = 0
+    for j in range(ends[e_at + lane + span - 1]):
+        count, count_low = n_high, n_low
+        if tile_banded(high):
+            # low < j - i < high in some lane, widened to whole tiles
+            start = (j - band[3] + 1) // tile_rows(high) * tile_rows(high)
+            start = tiled if start > tiled else start
+            start = 0 if start < 0 else start
+            stop = j - band[0]
+            count_low = n_low if stop > tiled else 0
+            count = ((stop if stop < tiled else tiled) - start + tile_rows(high) - 1) // tile_rows(high)
+        for w in range(span):
+            # V[-1, -1] = 0 starts the path; a corner inside is a value of the frame before, where one was made
+            carry[w] = 0.0 if j == 0 else np.inf
+            if start_before < start:
+                carry[w] = work[(start - 1) * stride + lane + w]
+            carry[span + w] = np.inf
+        start_before = start
+        b_frame = b_at + j * dims * stride
+        column_tiles(high, a, a_at, start, count, b, b_frame, j, dims, work, carry, lane, limits)
+        column_tiles(low, a, a_at, tiled, count_low, b, b_frame, j, dims, work, carry, lane, limits)
+        while reading < lane + span and ends[e_at + reading] == j + 1:
+            out[reading] = work[(a_length - 1) * stride + reading]
+            reading += 1
+
+
+def set_edges(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+    """Set between which frames of b a strip from frame i of a on has cells in the band; for compiled code only."""
+    raise RuntimeError("set_edges is compiled by Numba and cannot be called from Python")
+
+
+@overload(set_edges)
+def _set_edges(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+    def without(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+        pass
+
+    def within(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+        # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
+        edges[0] = max(0, i + band[0] + 1)
+        edges[3] = min(b_length, i + height - 1 + band[3])
+        edges[1] = min(max(edges[0], i + height + band[1]), edges[3])
+        edges[2] = max(edges[1], min(edges[3], i + band[2]))
+
+    return within if tile.tile.banded else without

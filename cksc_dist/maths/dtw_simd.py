@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import overload
 from numpy.typing import NDArray
 
 from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, sweep, tile_span
@@ -40,6 +41,7 @@ class Rows(NamedTuple):
     values: NDArray[Any]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
+    padded: NDArray[np.int64]
 
 
 @jit
@@ -62,68 +64,66 @@ def _pack_lanes(values, offsets, order, planes, stride, starts, ends, out):  # t
 
 
 @jit
-def _pack_rows(values, offsets, order, planes, heights, starts, out):  # type: ignore[no-untyped-def]
-    """Fill out[series][plane][tile][dim of the plane][row of the tile], tiles of the given heights in turn."""
+def _pack_rows(values, offsets, order, planes, high, low, starts, out):  # type: ignore[no-untyped-def]
+    """Fill out[series][plane][tile][dim of the plane][row of the tile]: high tiles as long as they fit, then low ones.
+
+    A series that ends within a low tile repeats its last frame.
+    """
     dims = values.shape[1] // planes
     for i in range(len(order)):
-        begin, length = offsets[order[i]], offsets[order[i] + 1] - offsets[order[i]]
+        begin, end = offsets[order[i]], offsets[order[i] + 1]
         at = starts[i]
         for plane in range(planes):
-            t = 0
-            for height in heights:
-                while t + height <= length:
-                    for q in range(dims):
-                        for r in range(height):
-                            out[at] = values[begin + t + r, plane * dims + q]
-                            at += 1
-                    t += height
+            t = begin
+            while t < end:
+                height = high if t + high <= end else low
+                for q in range(dims):
+                    for r in range(height):
+                        out[at] = values[t + r if t + r < end else end - 1, plane * dims + q]
+                        at += 1
+                t += height
 
 
-@jit
-def _band_frames(frames, fraction, a_length, b_length):  # type: ignore[no-untyped-def]
-    """Return the window of a pair in frames: a count, or a fraction of the longer series, rounded up."""
-    if fraction > 0:
-        return max(1, int(np.ceil(fraction * max(a_length, b_length) - 1e-9)))
-    return frames
+def set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+    """Set low and high of each lane (low < j - i < high), and their least and greatest; for compiled code only."""
+    raise RuntimeError("set_band is compiled by Numba and cannot be called from Python")
 
 
-@jit
-def _set_band(frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
-    """Set -low and high of each lane (low < j - i < high), and their least and greatest over the lanes."""
-    stride = len(limits) // 2
-    for w in range(stride):
-        b_length = ends[e_at + w]
-        width = _band_frames(frames, fraction, a_length, b_length)
-        low = -(max(0, a_length - b_length) + width)
-        high = max(0, b_length - a_length) + width
-        limits[w] = low
-        limits[stride + w] = high
-        if w == 0:
-            band[0] = band[1] = low
-            band[2] = band[3] = high
-        band[0] = min(band[0], low)
-        band[1] = max(band[1], low)
-        band[2] = min(band[2], high)
-        band[3] = max(band[3], high)
+@overload(set_band)
+def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+    def without(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+        pass
+
+    def within(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+        stride = len(limits) // 2
+        for w in range(stride):
+            b_length = ends[e_at + w]
+            width = frames
+            if fraction > 0:
+                # a fraction of the longer series, rounded up as in dtw_naive.window_frames
+                width = max(1, int(np.ceil(fraction * max(a_length, b_length) - 1e-9)))
+            low = -(max(0, a_length - b_length) + width)
+            high = max(0, b_length - a_length) + width
+            limits[w] = low
+            limits[stride + w] = high
+            band[0] = low if w == 0 else min(band[0], low)
+            band[1] = low if w == 0 else max(band[1], low)
+            band[2] = high if w == 0 else min(band[2], high)
+            band[3] = high if w == 0 else max(band[3], high)
+
+    return within if tile.tile.banded else without
 
 
 @jit
 def _compute(  # type: ignore[no-untyped-def]
     wide, narrow, units, first, last, planes, dims, rooted, per_length, frames, fraction,
-    a, a_starts, a_lengths, a_order, b, b_starts, ends, b_order, symmetric, distances,
+    a, a_starts, a_lengths, a_padded, a_order, b, b_starts, ends, b_order, symmetric, scratch, distances,
 ):
     """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric."""
     span = tile_span(wide[0])
     lanes = tile_span(narrow[0])
     n_columns = len(b_order)
-    kind = b.dtype
-    work = np.empty(max(a_lengths[-1], ends[-1]) * span, kind)
-    limits = np.empty(2 * span, kind)
-    carry = np.empty(2 * span, kind)
-    out = np.empty(span, kind)
-    block = np.empty((ROWS_AT_MOST, span), kind)
-    band = np.zeros(4, np.int64)
-    edges = np.zeros(4, np.int64)
+    work, limits, carry, out, block, band, edges = scratch
     for unit in range(first, last):
         g, begin, end = units[unit, 0], units[unit, 1], units[unit, 2]
         e_at = g * span
@@ -131,20 +131,20 @@ def _compute(  # type: ignore[no-untyped-def]
         banded_length = -1
         for i in range(begin, end):
             a_length = a_lengths[i]
-            if (frames > 0 or fraction > 0) and a_length != banded_length:
-                _set_band(frames, fraction, a_length, ends, e_at, band, limits)
+            if a_length != banded_length:
+                set_band(wide[0], frames, fraction, a_length, ends, e_at, band, limits)
                 banded_length = a_length
             # lanes up to the diagonal are not needed
             lane = max(0, i + 1 - e_at) // lanes * lanes if symmetric else 0
-            block[i - begin, :] = 0
+            for w in range(span):
+                block[i - begin, w] = 0.0
             for plane in range(planes):
-                a_at = a_starts[i] + plane * a_length * dims
+                a_at = a_starts[i] + plane * a_padded[i] * dims
                 b_at = b_starts[g] + plane * ends[e_at + span - 1] * dims * span
-                at = lane
-                if used - at > lanes:
-                    sweep(wide, a, a_at, a_length, dims, b, b_at, ends, e_at, at, band, limits, work, edges, carry, out)
-                elif used > at:
-                    sweep(narrow, a, a_at, a_length, dims, b, b_at, ends, e_at, at, band, limits, work, edges, carry, out)
+                if used - lane > lanes:
+                    sweep(wide, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
+                elif used > lane:
+                    sweep(narrow, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
                 for w in range(lane, used):
                     block[i - begin, w] += out[w]
             for w in range(lane, used):
@@ -159,6 +159,12 @@ def _compute(  # type: ignore[no-untyped-def]
             for w in range(used):
                 for i in range(begin, min(end, e_at + w)):
                     distances[b_order[e_at + w], a_order[i]] = block[i - begin, w]
+
+
+def _scratch(kind: np.dtype[Any], span: int, longest: int) -> tuple[NDArray[Any], ...]:
+    """Return the working arrays of one thread (made here because allocations take long to compile)."""
+    floats = [(longest + 1) * span, 2 * span, 2 * span, span, (ROWS_AT_MOST, span)]
+    return (*(np.empty(shape, kind) for shape in floats), np.zeros(4, np.int64), np.zeros(4, np.int64))
 
 
 def _sorted_order(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -185,14 +191,15 @@ def pack_lanes(values: NDArray[Any], offsets: NDArray[np.int64], planes: int, st
 
 
 def pack_rows(
-    values: NDArray[Any], offsets: NDArray[np.int64], planes: int, heights: tuple[int, ...]
+    values: NDArray[Any], offsets: NDArray[np.int64], planes: int, high: int, low: int
 ) -> Rows:
-    """Pack series one after the other, in tiles of the given heights."""
+    """Pack series one after the other, in tiles of ``high`` frames, then of ``low`` ones."""
     order, lengths = _sorted_order(offsets)
-    starts = _starts(lengths * values.shape[1])
+    padded = lengths + -(lengths % high) % low
+    starts = _starts(padded * values.shape[1])
     packed = np.empty(int(starts[-1]), values.dtype)
-    _pack_rows(values, offsets, order, planes, heights, starts[:-1], packed)
-    return Rows(order, packed, starts[:-1], lengths)
+    _pack_rows(values, offsets, order, planes, high, low, starts[:-1], packed)
+    return Rows(order, packed, starts[:-1], lengths, padded)
 
 
 def _units(n_rows: int, n_columns: int, span: int, rows: int, symmetric: bool) -> NDArray[np.int64]:
@@ -206,12 +213,12 @@ def _units(n_rows: int, n_columns: int, span: int, rows: int, symmetric: bool) -
     return np.array(units, dtype=np.int64)
 
 
-def _tiles(spec: DistanceSpec, dims: int, vectors: int) -> tuple[Tile, Tile, Tile]:
+def _tiles(spec: DistanceSpec, dims: int, vectors: int) -> tuple[Tile, Tile]:
     """Return the tiles of the kernel for this metric; their shapes change the speed, never a value."""
     bits = 64 if spec.dtype == "float64" else 32
     lanes = 512 // bits
     form = dims if dims <= MOST_ROW_DIMS else 0
-    heights = (4, 2, 1) if form else (8, 2, 1)
+    heights = (4, 1) if form else (8, 2)
     return tuple(  # type: ignore[return-value]
         Tile(rows, vectors, VECTORS * lanes, lanes, bits, form, spec.cost, spec.window is not None)
         for rows in heights
@@ -233,10 +240,11 @@ def pairwise(
     dims = total_dims // planes
     wide, narrow = _tiles(spec, dims, VECTORS), _tiles(spec, dims, 1)
     span = wide[0].span
-    heights = tuple(tile.rows for tile in wide) if wide[0].dims == 0 else (1,)
+    # the row form reads frames as they come, which is what tiles of one frame are
+    high, low = (tile.rows for tile in wide) if wide[0].dims == 0 else (1, 1)
     kind = np.dtype(spec.dtype)
     row_values = a[0].astype(kind, copy=False)
-    rows = pack_rows(row_values, a[1], planes, heights)
+    rows = pack_rows(row_values, a[1], planes, high, low)
     lanes = pack_lanes(row_values if b is None else b[0].astype(kind, copy=False), (a if b is None else b)[1], planes, span)
     n_rows, n_columns = len(rows.order), len(lanes.order)
     distances = np.empty((n_rows, n_columns), kind)
@@ -249,8 +257,8 @@ def pairwise(
     def compute(first: int, last: int) -> None:
         _compute(
             wide, narrow, units, first, last, planes, dims, spec.cost == "squared", spec.per_length, frames, fraction,
-            rows.values, rows.starts, rows.lengths, rows.order, lanes.values, lanes.starts, lanes.ends, lanes.order,
-            b is None, distances,
+            rows.values, rows.starts, rows.lengths, rows.padded, rows.order, lanes.values, lanes.starts, lanes.ends, lanes.order,
+            b is None, _scratch(kind, span, int(max(rows.lengths[-1], lanes.ends[-1]))), distances,
         )  # fmt: skip
 
     run_blocks(compute, len(units), max(1, len(units) // 64), n_jobs)
