@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from cksc_dist.models import CKSC, DistanceKernel, load_model
     from cksc_dist.series import SeriesSet
 
-__version__ = "0.1.0"
+    __version__: str
+
 __all__ = ["CKSC", "DistanceKernel", "SeriesSet", "load_model", "pairwise_dtw"]
 
 _HOME = {
@@ -26,12 +27,16 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name == "__version__":
+        # pyproject.toml is where it is written
+        value = import_module("importlib.metadata").version("cksc_dist")
+    elif name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    else:
         raise AttributeError(f"module 'cksc_dist' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted({*globals(), *_HOME, "__version__"})

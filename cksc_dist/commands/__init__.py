@@ -1,0 +1,1 @@
+"""What the commands of ``cksc`` do: one module each, free of parsing."""
