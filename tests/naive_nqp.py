@@ -93,3 +93,15 @@ def best_of_all_supports(H: Float, c: Float, T: int) -> tuple[Float, float]:
             best_x = np.zeros(n)
             best_x[supports[at]] = z[at]
     return best_x, best
+
+
+def cut_back(H: Float, c: Float, x: Float, T: int) -> Float:
+    """Drop the entry whose loss raises the objective least, and solve again, until T entries are left."""
+    while np.count_nonzero(x) > T:
+        support = np.flatnonzero(x)
+        loss = x[support] ** 2 / np.diag(np.linalg.inv(H[np.ix_(support, support)]))
+        rest = [int(j) for j in np.delete(support, np.argmin(loss))]
+        start = np.zeros_like(x)
+        start[rest] = x[rest]
+        _, x = lawson_hanson(H, c, rest, start)
+    return x

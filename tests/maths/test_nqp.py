@@ -413,3 +413,35 @@ def test_number_of_threads_for_blocks() -> None:
 def test_bad_number_of_threads_is_named(n_jobs: Any) -> None:
     with pytest.raises(InputError, match=r"n_jobs=.*: must be None \(one thread\).*-1 \(all cores\)"):
         resolve_n_jobs(n_jobs)
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_reach_grows_further_and_cuts_back(selection: Any) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(60):
+        n = int(rng.integers(4, 25))
+        T = int(rng.integers(1, n))
+        reach = int(rng.integers(T, n + 1))
+        _, _, H, c = problem(rng, n + 5, n)
+        found = nqp_codes(H, c[None], T, selection=selection, reach=reach)
+        expected = naive_nqp.cut_back(H, c, naive_nqp.nqp(H, c, reach, selection=selection), T)
+        np.testing.assert_allclose(found.dense(n)[0], expected, rtol=1e-7, atol=1e-9)
+        assert found.counts[0] <= T
+        np.testing.assert_allclose(found.objective[0], naive_nqp.objective(H, c, expected), rtol=1e-9, atol=1e-12)
+
+
+def test_reach_is_nearer_to_the_best_support() -> None:
+    rng = np.random.default_rng(0)
+    near = dict.fromkeys((4, 8), 0)
+    for _ in range(300):
+        _, _, H, c = problem(rng, 24, 12)
+        _, best = naive_nqp.best_of_all_supports(H, c, 4)
+        for reach in near:
+            near[reach] += nqp_codes(H, c[None], 4, reach=reach).objective[0] <= 0.99 * best
+    assert near[8] > near[4]
+    assert near[8] >= 0.95 * 300
+
+
+def test_reach_below_T_is_refused() -> None:
+    with pytest.raises(InputError, match="reach=2: must be a whole number of at least 3"):
+        nqp_codes(np.eye(4), -np.ones((1, 4)), 3, reach=2)
