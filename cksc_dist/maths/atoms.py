@@ -247,10 +247,7 @@ def _round(
     new = nqp_atoms(K, beta, linear, spec.sparsity, selection=spec.selection, prune=spec.prune, n_jobs=n_jobs)
     KU_new = weighted_rows(K, SparseRows(*new[:3]).csr(len(y)), n_jobs)
     gains = np.array(
-        [
-            state.W[j, j] * (_old_value(j, a, KU, *atoms, linear, beta) - new.objective[a])
-            for a, j in enumerate(members)
-        ]
+        [state.W[j, j] * (_old_value(j, a, KU, *atoms, linear, beta) - new.objective[a]) for a, j in enumerate(members)]
     )
     norms = _squared_norms(new, KU_new)
     gains[norms <= 0.0] = 0.0  # possible where K has negative entries; such an atom has no direction
@@ -268,6 +265,4 @@ def _round(
 
 def _squared_norms(new: SparseSolutions, KU_new: Float) -> Float:
     """Return u'K u of each proposal."""
-    return np.array(
-        [sparse_dot(new.indices[a], new.values[a], new.counts[a], KU_new[a]) for a in range(len(KU_new))]
-    )
+    return np.array([sparse_dot(new.indices[a], new.values[a], new.counts[a], KU_new[a]) for a in range(len(KU_new))])

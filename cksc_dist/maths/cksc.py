@@ -125,9 +125,7 @@ def alternate(
     while n_iter < spec.max_iter and not converged:
         codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
         now = record("codes")
-        atoms, KU, codes, *_ = atom_step(
-            K, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs
-        )
+        atoms, KU, codes, *_ = atom_step(K, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs)
         dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
         now = record("atoms")
         n_iter += 1

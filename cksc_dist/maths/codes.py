@@ -113,9 +113,7 @@ def _other_class_weight(class_weight: Float) -> Float:
     return np.ascontiguousarray((class_weight.sum(axis=1)[:, None] - class_weight).T)
 
 
-def _sample_terms(
-    codes: SparseRows, diagonal: Float, KU: Float, dictionary: Dictionary, y: NDArray[np.int64]
-) -> Float:
+def _sample_terms(codes: SparseRows, diagonal: Float, KU: Float, dictionary: Dictionary, y: NDArray[np.int64]) -> Float:
     out = np.empty((3, len(y)))
     other = _other_class_weight(dictionary.class_weight)
     _code_terms(*codes, diagonal, KU, dictionary.gram, dictionary.overlap, other, y, out)
@@ -162,9 +160,7 @@ def code_step(
     linear = np.empty((len(y), len(quadratic)))
     other = _other_class_weight(dictionary.class_weight)
     run_blocks(lambda i, j: _code_linear(KU, other, y, alpha, i, j, linear), len(y), 64, n_jobs)
-    new = nqp_codes(
-        quadratic, linear, spec.sparsity, selection=spec.selection, prune=spec.prune, n_jobs=n_jobs
-    )
+    new = nqp_codes(quadratic, linear, spec.sparsity, selection=spec.selection, prune=spec.prune, n_jobs=n_jobs)
     error, ridge, unlike = _sample_terms(codes, diagonal, KU, dictionary, y)
     old_objective = error - diagonal + beta * ridge + alpha * unlike
     better = new.objective < old_objective

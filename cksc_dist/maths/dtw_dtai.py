@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import pairwise as pairs
 from typing import Any
 
 import numpy as np
@@ -38,9 +39,7 @@ def _library() -> tuple[Any, Any]:
         raise EngineError("engine='dtaidistance' needs the package dtaidistance; install it or use 'simd'") from error
     if dtw.dtw_cc is None:
         raise EngineError("dtaidistance is installed without its C library; reinstall it or use engine='simd'")
-    known = dtw_ndim.distance_matrix_fast(
-        [np.array([[0.0, 0.0], [3.0, 4.0]]), np.zeros((1, 2))], parallel=False
-    )[0, 1]
+    known = dtw_ndim.distance_matrix_fast([np.array([[0.0, 0.0], [3.0, 4.0]]), np.zeros((1, 2))], parallel=False)[0, 1]
     if known != 5.0:
         raise EngineError(f"dtaidistance gives {known} for a distance of 5: its C library is broken; use engine='simd'")
     return dtw, dtw_ndim
@@ -77,7 +76,7 @@ def _dimension(series: Ragged, q: int) -> Ragged:
 def _split(series: Ragged, flat: bool) -> list[NDArray[np.float64]]:
     values, offsets = series
     values = np.ascontiguousarray(values[:, 0] if flat else values)
-    return [values[i:j] for i, j in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [values[i:j] for i, j in pairs(offsets)]
 
 
 def _matrix(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None) -> NDArray[np.float64]:
@@ -116,8 +115,9 @@ def _bands(rows: list[NDArray[Any]], columns: list[NDArray[Any]]) -> list[tuple[
     """Return bands of rows whose calls take about a second each."""
     frames = sum(len(x) * (x.shape[1] if x.ndim == 2 else 1) for x in columns)
     cells = np.cumsum([len(x) * frames for x in rows])
-    cuts = np.unique(np.concatenate([[0], np.searchsorted(cells, np.arange(CELLS_A_CALL, cells[-1], CELLS_A_CALL)), [len(rows)]]))
-    return [(int(i), int(j)) for i, j in zip(cuts[:-1], cuts[1:], strict=True)]
+    inner = np.searchsorted(cells, np.arange(CELLS_A_CALL, cells[-1], CELLS_A_CALL))
+    cuts = np.unique(np.concatenate([[0], inner, [len(rows)]]))
+    return [(int(i), int(j)) for i, j in pairs(cuts)]
 
 
 def _call(

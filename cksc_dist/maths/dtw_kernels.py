@@ -38,7 +38,7 @@ from numba.extending import (
     unbox,
 )
 
-from cksc_dist.maths.simd import INDEX, Vectors, array_data, counted_loop, index
+from cksc_dist.maths.simd import Vectors, array_data, counted_loop, index
 
 __all__ = ["MOST_ROW_DIMS", "Tile", "jit", "sweep"]
 
@@ -178,9 +178,7 @@ def row_strip(
         edge_values = [builder.load(builder.gep(edge, [index(e)])) for e in range(4)]
         begin = edge_values[0] if t.banded else index(0)
         # V[-1, -1] = 0 starts the path; the corner of a later strip is what the strip above left there
-        at_start = builder.and_(
-            builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0))
-        )
+        at_start = builder.and_(builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0)))
         corner = [v.where(at_start, v.constant(0.0), infinite) for _ in us]
         if t.banded:
             inner = builder.icmp_signed(">", begin, index(0))
@@ -201,8 +199,20 @@ def row_strip(
 
 @intrinsic
 def column_tiles(
-    typing: Any, tile: Any, a: Any, a_at: Any, i: Any, tiles: Any, b: Any, b_at: Any, j: Any, dims: Any,
-    column: Any, carry: Any, lane: Any, limits: Any,
+    typing: Any,
+    tile: Any,
+    a: Any,
+    a_at: Any,
+    i: Any,
+    tiles: Any,
+    b: Any,
+    b_at: Any,
+    j: Any,
+    dims: Any,
+    column: Any,
+    carry: Any,
+    lane: Any,
+    limits: Any,
 ) -> Any:
     """Put ``tiles`` tiles of ``tile.rows`` frames of a (from frame i) through the recurrence at frame j of b.
 

@@ -6,6 +6,7 @@ It is slow and obvious, and stands there to check the others.
 from __future__ import annotations
 
 import math
+from itertools import pairwise as pairs
 from typing import Any
 
 import numpy as np
@@ -64,4 +65,4 @@ def pairwise(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None
 
 def _split(series: Ragged, dtype: str) -> list[NDArray[Any]]:
     values, offsets = series
-    return [values[i:j].astype(dtype) for i, j in zip(offsets[:-1], offsets[1:], strict=True)]
+    return [values[i:j].astype(dtype) for i, j in pairs(offsets)]

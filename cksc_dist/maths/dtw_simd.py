@@ -116,8 +116,29 @@ def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # ty
 
 @jit
 def _compute(  # type: ignore[no-untyped-def]
-    wide, narrow, units, first, last, planes, dims, rooted, per_length, frames, fraction,
-    a, a_starts, a_lengths, a_padded, a_order, b, b_starts, ends, b_order, symmetric, scratch, distances,
+    wide,
+    narrow,
+    units,
+    first,
+    last,
+    planes,
+    dims,
+    rooted,
+    per_length,
+    frames,
+    fraction,
+    a,
+    a_starts,
+    a_lengths,
+    a_padded,
+    a_order,
+    b,
+    b_starts,
+    ends,
+    b_order,
+    symmetric,
+    scratch,
+    distances,
 ):
     """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric."""
     span = tile_span(wide[0])
@@ -141,10 +162,11 @@ def _compute(  # type: ignore[no-untyped-def]
             for plane in range(planes):
                 a_at = a_starts[i] + plane * a_padded[i] * dims
                 b_at = b_starts[g] + plane * ends[e_at + span - 1] * dims * span
+                where = (a, a_at, a_length, dims, b, b_at, ends, e_at, lane)
                 if used - lane > lanes:
-                    sweep(wide, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
+                    sweep(wide, *where, band, limits, work, edges, carry, out)
                 elif used > lane:
-                    sweep(narrow, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out)
+                    sweep(narrow, *where, band, limits, work, edges, carry, out)
                 for w in range(lane, used):
                     block[i - begin, w] += out[w]
             for w in range(lane, used):
@@ -190,9 +212,7 @@ def pack_lanes(values: NDArray[Any], offsets: NDArray[np.int64], planes: int, st
     return Lanes(order, packed, starts[:-1], ends)
 
 
-def pack_rows(
-    values: NDArray[Any], offsets: NDArray[np.int64], planes: int, high: int, low: int
-) -> Rows:
+def pack_rows(values: NDArray[Any], offsets: NDArray[np.int64], planes: int, high: int, low: int) -> Rows:
     """Pack series one after the other, in tiles of ``high`` frames, then of ``low`` ones."""
     order, lengths = _sorted_order(offsets)
     padded = lengths + -(lengths % high) % low
@@ -220,8 +240,7 @@ def _tiles(spec: DistanceSpec, dims: int, vectors: int) -> tuple[Tile, Tile]:
     form = dims if dims <= MOST_ROW_DIMS else 0
     heights = (4, 1) if form else (8, 2)
     return tuple(  # type: ignore[return-value]
-        Tile(rows, vectors, VECTORS * lanes, lanes, bits, form, spec.cost, spec.window is not None)
-        for rows in heights
+        Tile(rows, vectors, VECTORS * lanes, lanes, bits, form, spec.cost, spec.window is not None) for rows in heights
     )
 
 
@@ -245,7 +264,8 @@ def pairwise(
     kind = np.dtype(spec.dtype)
     row_values = a[0].astype(kind, copy=False)
     rows = pack_rows(row_values, a[1], planes, high, low)
-    lanes = pack_lanes(row_values if b is None else b[0].astype(kind, copy=False), (a if b is None else b)[1], planes, span)
+    columns = a if b is None else b
+    lanes = pack_lanes(columns[0].astype(kind, copy=False), columns[1], planes, span)
     n_rows, n_columns = len(rows.order), len(lanes.order)
     distances = np.empty((n_rows, n_columns), kind)
     if b is None:
@@ -257,7 +277,8 @@ def pairwise(
     def compute(first: int, last: int) -> None:
         _compute(
             wide, narrow, units, first, last, planes, dims, spec.cost == "squared", spec.per_length, frames, fraction,
-            rows.values, rows.starts, rows.lengths, rows.padded, rows.order, lanes.values, lanes.starts, lanes.ends, lanes.order,
+            rows.values, rows.starts, rows.lengths, rows.padded, rows.order,
+            lanes.values, lanes.starts, lanes.ends, lanes.order,
             b is None, _scratch(kind, span, int(max(rows.lengths[-1], lanes.ends[-1]))), distances,
         )  # fmt: skip
 

@@ -281,9 +281,7 @@ def nqp_rows(
             break
         if outcome == steps.ACCEPTED and size < width:
             steps.refresh_gradient(vectors, wide, size, marks[steps.SLOT], linear, fetched, scale)
-    size, objective = steps.prune_entries(
-        marks, vectors, squares, wide, size, objective, base_weights, float(prune)
-    )
+    size, objective = steps.prune_entries(marks, vectors, squares, wide, size, objective, base_weights, float(prune))
     solution = _no_solutions(1, int(T))
     steps.write_entries(marks, vectors, size, solution.indices[0], solution.values[0])
     solution.counts[0] = size
@@ -389,9 +387,7 @@ def _linear_terms(C: Float, n: int) -> Float:
     finite = np.isfinite(C)
     if not finite.all():
         problem, j = (int(v) for v in np.argwhere(~finite)[0])
-        raise InputError(
-            f"the linear term of problem {problem} has {C[problem, j]} at {j}; it must be finite"
-        )
+        raise InputError(f"the linear term of problem {problem} has {C[problem, j]} at {j}; it must be finite")
     # a read-only array is another type to the compiled steps, which would be compiled once more for it
     return np.require(C, requirements=["C", "W"])
 
@@ -399,7 +395,5 @@ def _linear_terms(C: Float, n: int) -> Float:
 def _checked_row(row: Any, j: int, n: int) -> NDArray[Any]:
     values = np.asarray(row)
     if values.shape != (n,) or not np.isfinite(values).all():
-        raise InputError(
-            f"fetch_row({j}) must return {n} finite values, row {j} of K; got shape {values.shape}"
-        )
+        raise InputError(f"fetch_row({j}) must return {n} finite values, row {j} of K; got shape {values.shape}")
     return values

@@ -333,9 +333,7 @@ def admit(
 
 
 @compiled
-def refresh_gradient(
-    vectors: Float, wide: Float, size: int, places: Int, c: Float, rows: Rows, scale: float
-) -> None:
+def refresh_gradient(vectors: Float, wide: Float, size: int, places: Int, c: Float, rows: Rows, scale: float) -> None:
     """g = c + sum_s x_s H[s, :] outside S, where row s of H is ``rows[places[s]]``."""
     n = c.shape[0]
     g = wide[GRADIENT]

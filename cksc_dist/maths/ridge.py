@@ -141,9 +141,7 @@ def _grow(spaces: list[_Space], product: Product, max_passes: int) -> int:
     return passes
 
 
-def ridge(
-    product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, *, max_passes: int = 40
-) -> Ridge:
+def ridge(product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, *, max_passes: int = 40) -> Ridge:
     """Return beta for a kernel given as the function V -> K V.
 
     Parameters

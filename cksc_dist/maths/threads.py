@@ -31,9 +31,7 @@ def resolve_n_jobs(n_jobs: int | None) -> int:
         return 1
     asked: Any = n_jobs
     if isinstance(asked, bool) or not isinstance(asked, Integral) or (int(asked) < 1 and int(asked) != -1):
-        raise InputError(
-            f"n_jobs={asked!r}: must be None (one thread), a number of threads, or -1 (all cores)"
-        )
+        raise InputError(f"n_jobs={asked!r}: must be None (one thread), a number of threads, or -1 (all cores)")
     return _usable_cores() if int(asked) == -1 else int(asked)
 
 
@@ -46,9 +44,7 @@ def _usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def run_blocks(
-    function: Callable[[int, int], Result], n: int, block: int, n_jobs: int | None = None
-) -> list[Result]:
+def run_blocks(function: Callable[[int, int], Result], n: int, block: int, n_jobs: int | None = None) -> list[Result]:
     """Call ``function(start, stop)`` for consecutive blocks of ``range(n)`` and return what they returned.
 
     Parameters

@@ -11,16 +11,11 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import additive_chi2_kernel, rbf_kernel
 
 from cksc_dist.errors import InputError
-from cksc_dist.maths import kernel
-from cksc_dist.maths.kernel import (
+from cksc_dist.maths import kernel, matrix_checks
+from cksc_dist.maths.kernel import bandwidth, chi_square, chi_square_kernel, gaussian_kernel
+from cksc_dist.maths.matrix_checks import check_distance_rows, check_distances, check_kernel
+from cksc_dist.maths.spectrum import (
     KernelHealth,
-    bandwidth,
-    check_distance_rows,
-    check_distances,
-    check_kernel,
-    chi_square,
-    chi_square_kernel,
-    gaussian_kernel,
     kernel_health,
     spectral_repair,
     unit_diagonal,
@@ -107,9 +102,7 @@ def test_gaussian_equals_the_loop(n, seed, delta):
 @pytest.mark.parametrize("gamma", [0.01, 0.3, 5.0])
 def test_gaussian_equals_scikit_learn_on_euclidean_distances(gamma):
     X = np.random.default_rng(0).standard_normal((40, 5))
-    np.testing.assert_allclose(
-        gaussian_kernel(cdist(X, X), 1 / gamma), rbf_kernel(X, gamma=gamma), rtol=1e-10
-    )
+    np.testing.assert_allclose(gaussian_kernel(cdist(X, X), 1 / gamma), rbf_kernel(X, gamma=gamma), rtol=1e-10)
 
 
 @quick
@@ -261,7 +254,7 @@ def test_what_is_no_distance_matrix(D, words):
 
 
 def test_positions_are_right_in_later_strips(monkeypatch):
-    monkeypatch.setattr(kernel, "STRIP_ENTRIES", 20)  # strips of two rows
+    monkeypatch.setattr(matrix_checks, "STRIP_ENTRIES", 20)  # strips of two rows
     D = random_distances(10, 0)
     with pytest.raises(InputError, match=r"D\[7, 3\] is nan"):
         check_distances(spoilt(D, 7, 3, np.nan))
@@ -358,9 +351,7 @@ def test_unit_diagonal_names_the_sample_that_cannot_be_scaled(value):
 
 
 def test_unit_diagonal_of_rows_needs_one_factor_each():
-    with pytest.raises(
-        InputError, match=r"shape \(2, 4\), but there are 3 entries in own and 4 in own_train"
-    ):
+    with pytest.raises(InputError, match=r"shape \(2, 4\), but there are 3 entries in own and 4 in own_train"):
         unit_diagonal_rows(np.ones((2, 4)), np.ones(3), np.ones(4))
 
 
@@ -491,7 +482,5 @@ def test_repair_refuses_what_it_cannot_use():
         spectral_repair(random_distances(4, 0), "clip")
     _, repair = spectral_repair(np.eye(3), "clip")
     for method in (repair.rows, repair.self_similarity):
-        with pytest.raises(
-            InputError, match="K has 4 columns, but the repair was learnt on 3 training samples"
-        ):
+        with pytest.raises(InputError, match="K has 4 columns, but the repair was learnt on 3 training samples"):
             method(np.ones((2, 4)))

@@ -1,8 +1,6 @@
 from __future__ import annotations
 
-import os
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,9 +50,7 @@ def test_equals_the_loop(rule):
     assert kernel.n_features_in_ == 12
     np.testing.assert_allclose(K, naive_kernel.gaussian_kernel(D[:12, :12], 0.25 * expected), rtol=1e-11)
     rows = D[np.ix_(test, train)]
-    np.testing.assert_allclose(
-        kernel.transform(rows), naive_kernel.gaussian_kernel(rows, 0.25 * expected), rtol=1e-11
-    )
+    np.testing.assert_allclose(kernel.transform(rows), naive_kernel.gaussian_kernel(rows, 0.25 * expected), rtol=1e-11)
 
 
 def test_equals_scikit_learn_on_euclidean_distances(blobs):
@@ -232,9 +228,8 @@ def test_grid_search_over_the_factor(blobs):
 
 
 @pytest.mark.realdata
-@pytest.mark.skipif("CKSC_DATA" not in os.environ, reason="CKSC_DATA is not set: no published data sets")
-def test_repair_keeps_what_a_classifier_needs_on_published_distances():
-    content = loadmat(Path(os.environ["CKSC_DATA"]) / "Cricket" / "cricket_data.mat")
+def test_repair_keeps_what_a_classifier_needs_on_published_distances(real_data):
+    content = loadmat(real_data / "Cricket" / "cricket_data.mat")
     D = content["alldistances"].astype(np.float64)
     y = content["list_labels"].ravel().astype(int)
     train, test = np.arange(0, 180, 2), np.arange(1, 180, 2)
