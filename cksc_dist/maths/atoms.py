@@ -88,7 +88,7 @@ def replace_unused(
 
 
 @jit
-def _atom_linear(which, first, last, KG, KU, W, indices, values, counts, class_sums, y, alpha, beta, out):  # type: ignore[no-untyped-def]
+def _atom_linear(which, first, last, KG, KU, W, indices, values, counts, class_sums, y, alpha, beta, out):
     """Fill c_j for the atoms ``which[first:last]``, one a row."""
     for a in range(first, last):
         j = which[a]
@@ -112,7 +112,7 @@ def _atom_linear(which, first, last, KG, KU, W, indices, values, counts, class_s
 
 
 @jit
-def _old_value(j, a, KU, indices, values, counts, linear, beta):  # type: ignore[no-untyped-def]
+def _old_value(j, a, KU, indices, values, counts, linear, beta):
     """Return u'(K + beta I) u + c'u of the atom as it is."""
     quadratic = 0.0
     for s in range(counts[j]):
@@ -122,7 +122,7 @@ def _old_value(j, a, KU, indices, values, counts, linear, beta):  # type: ignore
 
 
 @jit
-def _interaction(x_indices, x_values, x_count, y_indices, y_values, y_count, Ky, beta):  # type: ignore[no-untyped-def]
+def _interaction(x_indices, x_values, x_count, y_indices, y_values, y_count, Ky, beta):
     """Return x'(K + beta I) y of two sparse vectors, given K y."""
     total = sparse_dot(x_indices, x_values, x_count, Ky)
     for s in range(x_count):
@@ -133,7 +133,7 @@ def _interaction(x_indices, x_values, x_count, y_indices, y_values, y_count, Ky,
 
 
 @jit
-def _accept(which, gains, W, old, KU, new, KU_new, beta, accepted):  # type: ignore[no-untyped-def]
+def _accept(which, gains, W, old, KU, new, KU_new, beta, accepted):
     """Mark the proposals to accept: best gain first, each only if J falls given those before it.
 
     ``old`` and ``new`` are (indices, values, counts) of all atoms, and of the proposals.
@@ -213,7 +213,7 @@ def atom_step(
     sample_error
         Reconstruction error of each sample; decides what replaces an unused atom.
     """
-    atoms, KU = SparseRows(*(part.copy() for part in atoms)), KU.copy()
+    atoms, KU = SparseRows(atoms.indices.copy(), atoms.values.copy(), atoms.counts.copy()), KU.copy()
     state = _Codes(codes, len(home), y, n_classes)
     unused = np.flatnonzero(np.diag(state.W) == 0.0)
     replace_unused(atoms, KU, K, unused, home, sample_error, y)

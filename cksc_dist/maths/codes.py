@@ -82,7 +82,7 @@ def dictionary_products(
 
 
 @jit
-def _code_linear(KU, other, y, alpha, first, last, out):  # type: ignore[no-untyped-def]
+def _code_linear(KU, other, y, alpha, first, last, out):
     """c_i = alpha U'm_i - 2 U'k_i, one sample a row; atoms in strips, so that columns of KU are read as rows."""
     for begin in range(0, KU.shape[0], 16):
         for i in range(first, last):
@@ -91,7 +91,7 @@ def _code_linear(KU, other, y, alpha, first, last, out):  # type: ignore[no-unty
 
 
 @jit
-def _code_terms(indices, values, counts, diagonal, KU, gram, overlap, other, y, out):  # type: ignore[no-untyped-def]
+def _code_terms(indices, values, counts, diagonal, KU, gram, overlap, other, y, out):
     """Fill, for each sample: reconstruction error, |U g|^2 and m'U g."""
     for i in range(len(counts)):
         fit = norm = ridge = unlike = 0.0
@@ -177,7 +177,8 @@ def recall_quadratic(dictionary: Dictionary, alpha: float, beta: float) -> Float
     # not by BLAS, whose rounding depends on its threads
     shared = np.einsum("jc,lc->jl", dictionary.class_weight, dictionary.class_weight, optimize=False)
     mixing = np.outer(total, total) - shared
-    return 2.0 * (dictionary.gram + alpha * mixing + beta * dictionary.overlap)
+    quadratic: Float = 2.0 * (dictionary.gram + alpha * mixing + beta * dictionary.overlap)
+    return quadratic
 
 
 def recall(

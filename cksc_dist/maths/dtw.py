@@ -144,8 +144,8 @@ def _prepare(series: Ragged, spec: DistanceSpec, name: str) -> Ragged:
     return values, offsets
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")  # type: ignore[misc]
-def _z_normalise(values, offsets, out):  # type: ignore[no-untyped-def]
+@numba.njit(nogil=True, cache=True, error_model="numpy")
+def _z_normalise(values, offsets, out):
     """Scale each dimension of each series; return the first (series, dim) without variance, else (-1, -1).
 
     Sums run frame by frame, so the bits of a series do not depend on the set it comes in.

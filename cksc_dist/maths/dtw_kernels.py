@@ -22,6 +22,7 @@ With a band, ``-low < j - i < high`` bounds the cells; low and high differ betwe
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numba
@@ -84,7 +85,7 @@ class Tile(NamedTuple):
         return self.vectors * self.lanes
 
 
-class TileType(types.Type):  # type: ignore[misc]
+class TileType(types.Type):
     """Numba's type of a `Tile`: every field is known when a kernel is compiled."""
 
     def __init__(self, tile: Tile) -> None:
@@ -181,17 +182,16 @@ def row_strip(
         at_start = builder.and_(builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0)))
         corner = [v.where(at_start, v.constant(0.0), infinite) for _ in us]
         if t.banded:
-            inner = builder.icmp_signed(">", begin, index(0))
-            corner_at = builder.mul(builder.select(inner, builder.sub(begin, index(1)), index(0)), index(t.stride))
-            corner = [v.where(inner, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
+            inside = builder.icmp_signed(">", begin, index(0))
+            corner_at = builder.mul(builder.select(inside, builder.sub(begin, index(1)), index(0)), index(t.stride))
+            corner = [v.where(inside, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
         state = corner + [infinite] * (t.rows * t.vectors)
         if t.banded:
-            for e, masked in ((0, True), (1, False), (2, True)):
-                state = counted_loop(
-                    builder, edge_values[e], edge_values[e + 1], state, lambda j, c, m=masked: column(j, c, m)
-                )
+            outer, inner = partial(column, masked=True), partial(column, masked=False)
+            for e, body in enumerate((outer, inner, outer)):
+                state = counted_loop(builder, edge_values[e], edge_values[e + 1], state, body)
         else:
-            counted_loop(builder, begin, edge_values[3], state, lambda j, c: column(j, c, False))
+            counted_loop(builder, begin, edge_values[3], state, partial(column, masked=False))
         return context.get_dummy_value()
 
     return types.void(tile, a, types.int64, types.int64, b, types.int64, edges, front, types.int64, limits), emit
@@ -302,7 +302,7 @@ tile_banded = _tile_constant("banded")
 tile_dims = _tile_constant("dims")
 
 
-def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     """Write V at the end of the lanes from ``lane`` on to ``out``; for compiled code only.
 
     Parameters
@@ -324,14 +324,14 @@ def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limit
 
 
 @overload(sweep)
-def _choose_form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+def _choose_form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     return _sweep_rows if tiles[0].tile.dims else _sweep_columns
 
 
 # Slices, min and max are written out below: each of them costs more to compile than the kernel itself.
 
 
-def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     high, low = tiles
     stride = len(out)
     b_length = ends[e_at + lane + tile_span(high) - 1]
@@ -353,7 +353,7 @@ def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band,
         out[w] = work[(ends[e_at + w] - 1) * stride + w]
 
 
-def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):  # type: ignore[no-untyped-def]
+def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     high, low = tiles
     stride = len(out)
     span = tile_span(high)
@@ -389,17 +389,17 @@ def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, ba
             reading += 1
 
 
-def set_edges(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+def set_edges(tile, edges, band, i, height, b_length):
     """Set between which frames of b a strip from frame i of a on has cells in the band; for compiled code only."""
     raise RuntimeError("set_edges is compiled by Numba and cannot be called from Python")
 
 
 @overload(set_edges)
-def _set_edges(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
-    def without(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+def _set_edges(tile, edges, band, i, height, b_length):
+    def without(tile, edges, band, i, height, b_length):
         pass
 
-    def within(tile, edges, band, i, height, b_length):  # type: ignore[no-untyped-def]
+    def within(tile, edges, band, i, height, b_length):
         # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
         edges[0] = max(0, i + band[0] + 1)
         edges[3] = min(b_length, i + height - 1 + band[3])

@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 
 @jit
-def _pack_lanes(values, offsets, order, planes, stride, starts, ends, out):  # type: ignore[no-untyped-def]
+def _pack_lanes(values, offsets, order, planes, stride, starts, ends, out):
     """Fill out[group][plane][frame][dim of the plane][lane]; a lane that ends early repeats its last frame."""
     n = len(order)
     dims = values.shape[1] // planes
@@ -64,7 +64,7 @@ def _pack_lanes(values, offsets, order, planes, stride, starts, ends, out):  # t
 
 
 @jit
-def _pack_rows(values, offsets, order, planes, high, low, starts, out):  # type: ignore[no-untyped-def]
+def _pack_rows(values, offsets, order, planes, high, low, starts, out):
     """Fill out[series][plane][tile][dim of the plane][row of the tile]: high tiles as long as they fit, then low ones.
 
     A series that ends within a low tile repeats its last frame.
@@ -84,17 +84,17 @@ def _pack_rows(values, offsets, order, planes, high, low, starts, out):  # type:
                 t += height
 
 
-def set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+def set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
     """Set low and high of each lane (low < j - i < high), and their least and greatest; for compiled code only."""
     raise RuntimeError("set_band is compiled by Numba and cannot be called from Python")
 
 
 @overload(set_band)
-def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
-    def without(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
+    def without(tile, frames, fraction, a_length, ends, e_at, band, limits):
         pass
 
-    def within(tile, frames, fraction, a_length, ends, e_at, band, limits):  # type: ignore[no-untyped-def]
+    def within(tile, frames, fraction, a_length, ends, e_at, band, limits):
         stride = len(limits) // 2
         for w in range(stride):
             b_length = ends[e_at + w]
@@ -115,7 +115,7 @@ def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):  # ty
 
 
 @jit
-def _compute(  # type: ignore[no-untyped-def]
+def _compute(
     wide,
     narrow,
     units,

@@ -51,7 +51,7 @@ class Ridge(NamedTuple):
 
 
 @jit
-def _kernel_product(K, V, first, last, out):  # type: ignore[no-untyped-def]
+def _kernel_product(K, V, first, last, out):
     width = V.shape[1]
     for i in range(first, last):
         total = out[i]

@@ -61,7 +61,7 @@ class SparseRows(NamedTuple):
 
 
 @jit
-def _weighted_rows(K, edges, indices, weights, first, last, out):  # type: ignore[no-untyped-def]
+def _weighted_rows(K, edges, indices, weights, first, last, out):
     n = K.shape[1]
     for begin in range(0, n, STRIP):
         end = min(n, begin + STRIP)
@@ -97,7 +97,7 @@ def weighted_rows(K: NDArray[Any], weights: Any, n_jobs: int | None = None) -> N
 
 
 @jit
-def sparse_dot(indices, values, count, vector):  # type: ignore[no-untyped-def]
+def sparse_dot(indices, values, count, vector):
     """Return the inner product of one sparse row with a vector."""
     total = 0.0
     for s in range(count):
@@ -106,7 +106,7 @@ def sparse_dot(indices, values, count, vector):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _inner_products(indices, values, counts, dense, first, last, out):  # type: ignore[no-untyped-def]
+def _inner_products(indices, values, counts, dense, first, last, out):
     for row in range(first, last):
         for j in range(len(counts)):
             out[row, j] = sparse_dot(indices[j], values[j], counts[j], dense[row])
