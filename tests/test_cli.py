@@ -167,9 +167,7 @@ def test_info_tells_what_is_in_each_source(tmp_path: Path, capsys: pytest.Captur
 def test_summary_counts_dimensions_without_change() -> None:
     moving = np.arange(6.0).reshape(3, 2)
     data = SeriesSet.from_list([moving * [1, 0], moving * [1, 0] + [0, 0], moving * [0, 0]], ["a", "b", "b"])
-    assert (
-        "1 of 2 have one value in the whole set; 3 of 3 series" in dict(summary(data))["constant dimensions"]
-    )
+    assert "1 of 2 have one value in the whole set; 3 of 3 series" in dict(summary(data))["constant dimensions"]
     # constant in every series, but not the same constant
     steps = SeriesSet.from_list([moving * [1, 0], moving * [1, 0] + [0, 5]], ["a", "b"])
     assert "0 of 2 have one value in the whole set; 2 of 2" in dict(summary(steps))["constant dimensions"]
@@ -214,9 +212,7 @@ def test_option_none_is_none_and_a_word_alone_is_refused(
 # predict
 
 
-def test_predict_says_what_the_model_says(
-    saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_says_what_the_model_says(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", *map(str, saved), "--n-jobs", "1"]) == 0
     out = capsys.readouterr().out
     model, data = load_model(saved[0]), held_out(saved)
@@ -230,10 +226,7 @@ def test_predict_says_what_the_model_says(
         assert re.match(rf"{name} +{label} +{share:.0%}  {verdict} +row \d+ \({label}\) \d+%, row ", line)
     assert f"accuracy {score:.1%}: {round(24 * score)} of 24 labelled series are right" in out
     needed, spared = model.saved_distances(24)
-    assert (
-        f"distances computed: {needed:,}, to {len(model.support_)} of 24 training series; saved: {spared:,}"
-        in out
-    )
+    assert f"distances computed: {needed:,}, to {len(model.support_)} of 24 training series; saved: {spared:,}" in out
 
 
 def test_predict_writes_json_lines(saved: tuple[Path, Path], tmp_path: Path) -> None:
@@ -254,9 +247,7 @@ def test_json_on_stdout_is_alone_there(saved: tuple[Path, Path], capsys: pytest.
     assert "accuracy" in captured.err
 
 
-def test_explain_prints_each_decision_in_full(
-    saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_explain_prints_each_decision_in_full(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["predict", *map(str, saved), "--explain", "--top", "1", "--n-jobs", "1"]) == 0
     out = capsys.readouterr().out
     data, model = held_out(saved), load_model(saved[0])
@@ -364,9 +355,7 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
 
 def test_a_broken_pipe_is_quiet(saved: tuple[Path, Path]) -> None:
-    process = subprocess.Popen(
-        [*CKSC_COMMAND, "info", str(saved[1])], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = subprocess.Popen([*CKSC_COMMAND, "info", str(saved[1])], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.close()
     process.stdout = None

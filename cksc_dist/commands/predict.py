@@ -144,14 +144,10 @@ def _print_summary(screen: Screen, model: CKSC, data: SeriesSet, explanations: l
     known = truth != UNKNOWN
     if known.any():
         right = int((truth == labels)[known].sum())
-        screen.line(
-            f"accuracy {right / known.sum():.1%}: {right:,} of {known.sum():,} labelled series are right"
-        )
+        screen.line(f"accuracy {right / known.sum():.1%}: {right:,} of {known.sum():,} labelled series are right")
         strange = sorted(set(truth[known]) - set(model.classes_.astype(str)))
         if strange:
-            screen.line(
-                f"the model was never shown these classes, so they count as wrong: {', '.join(strange)}"
-            )
+            screen.line(f"the model was never shown these classes, so they count as wrong: {', '.join(strange)}")
     needed, saved = model.saved_distances(len(data))
     screen.line(
         f"distances computed: {needed:,}, to {needed // len(data):,} of {model.n_train_:,} training series; "

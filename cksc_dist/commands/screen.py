@@ -50,9 +50,7 @@ class Screen:
         else:
             self._console.print(text, style="bold", soft_wrap=True)
 
-    def table(
-        self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()
-    ) -> None:
+    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
         """Print a table; ``right`` are the columns of numbers. An empty header is left out."""
         if self._console is not None:
             self._draw_table(self._console, header, rows, right)
@@ -73,9 +71,7 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(
-            box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="dim"
-        )
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(header), header_style="dim")
         for c, name in enumerate(header):
             table.add_column(name, justify="right" if c in right else "left", overflow="fold")
         for cells in rows:
