@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 
-__all__ = ["Ragged", "SeriesSet", "ragged"]
+__all__ = ["Ragged", "SeriesSet", "label_array", "ragged"]
 
 
 Ragged = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -40,6 +41,8 @@ def ragged(series: Any, *, name: str = "series") -> Ragged:
             f"{name}: an array of shape {series.shape} is no set of series; pass a list of (time, dims) "
             "arrays or one array (n, time, dims)"
         )
+    if not hasattr(series, "__iter__"):
+        raise InputError(f"{name} is of type {type(series).__name__}; pass a list of (time, dims) arrays")
     parts = [_frames(item, f"{name}[{i}]") for i, item in enumerate(series)]
     if not parts:
         raise InputError(f"{name} has no series; pass at least one")
@@ -79,7 +82,33 @@ def _frames(item: Any, name: str) -> NDArray[np.float64]:
     return values
 
 
-@dataclass(frozen=True)
+def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
+    """Return labels as an array, or say that they are of several kinds.
+
+    NumPy alone would turn ``["a", 1]`` into two strings, and ``[True, 2]`` into two whole numbers.
+
+    Examples
+    --------
+    >>> label_array(["a", 1])
+    Traceback (most recent call last):
+    ...
+    cksc_dist.errors.InputError: labels mix int and str; use str, int or bool, all of one kind
+    """
+    given = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
+    if given.dtype != object:
+        return given
+    kinds = sorted({_label_kind(label) for label in given.flat})
+    if len(kinds) > 1:
+        raise InputError(f"{name} mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
+    return np.array(given.tolist())
+
+
+def _label_kind(label: Any) -> str:
+    kinds: dict[str, Any] = {"str": str, "bool": bool | np.bool_, "int": Integral}
+    return next((kind for kind, types in kinds.items() if isinstance(label, types)), type(label).__name__)
+
+
+@dataclass(frozen=True, eq=False)
 class SeriesSet:
     """A ragged set of series with labels and ids.
 
@@ -116,6 +145,9 @@ class SeriesSet:
     dim_names: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        for name, kind in (("values", np.float64), ("offsets", np.int64), ("labels", None), ("ids", np.str_)):
+            # DTW compiles for these types, and reads frames in this order
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
         n = len(self.offsets) - 1
         if n < 1:
             raise InputError(f"{self.name}: the set has no series")
@@ -123,8 +155,8 @@ class SeriesSet:
             raise InputError(f"{self.name}: values have shape {self.values.shape}; must be (frames, dims)")
         if int(self.offsets[0]) != 0 or int(self.offsets[-1]) != len(self.values):
             raise InputError(
-                f"{self.name}: offsets run from {self.offsets[0]} to {self.offsets[-1]}; they must run from 0 "
-                f"to the number of frames, {len(self.values)}"
+                f"{self.name}: offsets run from {self.offsets[0]} to {self.offsets[-1]}; they must run from "
+                f"0 to the number of frames, {len(self.values)}"
             )
         empty = np.flatnonzero(np.diff(self.offsets) <= 0)
         if len(empty):
@@ -133,6 +165,11 @@ class SeriesSet:
             raise InputError(
                 f"{self.name}: {n} series, but {len(self.labels)} labels and {len(self.ids)} ids; "
                 "give one of each for every series"
+            )
+        if self.labels.ndim != 1 or self.ids.ndim != 1:
+            raise InputError(
+                f"{self.name}: labels have shape {self.labels.shape} and ids {self.ids.shape}; "
+                "both must be 1-D"
             )
         if self.labels.dtype.kind not in "UiubT":
             raise InputError(
@@ -167,13 +204,10 @@ class SeriesSet:
         """
         values, offsets = ragged(series, name=name)
         n = len(offsets) - 1
-        kinds = {type(label) for label in np.asarray(labels, dtype=object)} if labels is not None else {str}
-        if str in kinds and len({issubclass(kind, str) for kind in kinds}) > 1:
-            raise InputError(f"{name}: labels mix str with other kinds; use str, int or bool, all of one kind")
         return cls(
             values=values,
             offsets=offsets,
-            labels=np.full(n, "?") if labels is None else np.asarray(labels),
+            labels=np.full(n, "?") if labels is None else label_array(labels, name=f"{name}: labels"),
             ids=np.array([f"{i}" for i in range(n)] if ids is None else list(ids), dtype=np.str_),
             name=name,
             dim_names=tuple(dim_names),
@@ -221,9 +255,9 @@ class SeriesSet:
 
     def select(self, rows: ArrayLike) -> SeriesSet:
         """Return the set of the given rows (indices or a mask), in that order."""
-        index = np.arange(len(self))[np.asarray(rows)]
+        index = _chosen(len(self), rows)
         if index.ndim != 1 or not len(index):
-            raise InputError(f"{self.name}: select needs at least one row")
+            raise InputError(f"{self.name}: select needs at least one row, in a list or mask")
         return SeriesSet.from_list(
             [self[i] for i in index],
             self.labels[index],
@@ -234,9 +268,9 @@ class SeriesSet:
 
     def select_dims(self, dims: ArrayLike) -> SeriesSet:
         """Return the set with the given dimensions only (indices or a mask)."""
-        index = np.arange(self.dims)[np.asarray(dims)]
+        index = _chosen(self.dims, dims)
         if index.ndim != 1 or not len(index):
-            raise InputError(f"{self.name}: select_dims needs at least one dimension")
+            raise InputError(f"{self.name}: select_dims needs at least one dimension, in a list or mask")
         names = tuple(self.dim_names[i] for i in index) if self.dim_names else ()
         return replace(self, values=np.ascontiguousarray(self.values[:, index]), dim_names=names)
 
@@ -258,3 +292,11 @@ class SeriesSet:
             f"SeriesSet({self.name!r}: {len(self)} series, {self.dims} dims, length {span}, "
             f"{len(self.classes)} classes)"
         )
+
+
+def _chosen(n: int, which: ArrayLike) -> NDArray[np.int64]:
+    """Return positions from positions or a mask."""
+    index = np.asarray(which)
+    # NumPy takes an empty list for one of floats, which are no positions
+    positions: NDArray[np.int64] = np.arange(n)[index if index.size else index.astype(np.int64)]
+    return positions

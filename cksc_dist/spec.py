@@ -1,4 +1,4 @@
-"""Settings as frozen dataclasses: the one place for defaults, for what values are allowed, and for fingerprints.
+"""Settings as frozen dataclasses: the one place for defaults, allowed values and fingerprints.
 
 The functions, the estimators and the command line take their defaults from here. A fingerprint names
 *resolved* settings: two specs with the same fingerprint give the same numbers.
@@ -54,15 +54,23 @@ def check_choice(name: str, value: Any, allowed: tuple[Any, ...]) -> None:
 def check_number(name: str, value: Any, low: float, high: float, *, open_low: bool = False) -> None:
     """Raise an InputError unless the value is a number in [low, high], or (low, high]."""
     ok = isinstance(value, Real) and not isinstance(value, bool)
-    if not ok or not (low < value if open_low else low <= value) or not value <= high:
+    # NumPy would bring the limits to its own type, in which they may overflow
+    number: Any = value.item() if ok and hasattr(value, "item") else value
+    if not ok or not (low < number if open_low else low <= number) or not number <= high:
         left = "(" if open_low else "["
         raise InputError(f"{name}={value!r}: must be a number in {left}{low:g}, {high:g}]")
 
 
 def check_count(name: str, value: Any, low: int = 1) -> None:
     """Raise an InputError unless the value is a whole number of at least ``low``."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < low:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise InputError(f"{name}={value!r}: must be a whole number of at least {low}")
+
+
+def _settle(spec: Any, kind: type[int] | type[float], *names: str) -> None:
+    """Make fields plain numbers, so that 1, 1.0 and NumPy's 1 give the same fingerprint."""
+    for name in names:
+        object.__setattr__(spec, name, kind(getattr(spec, name)))
 
 
 @dataclass(frozen=True)
@@ -106,14 +114,15 @@ class DistanceSpec:
         check_choice("dtype", self.dtype, DTYPES)
         if self.engine not in ENGINES:
             raise EngineError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
-        if self.window is None:
+        window: Any = self.window
+        if window is None:
             return
-        if isinstance(self.window, Integral) and not isinstance(self.window, bool):
-            check_count("window", self.window)
-            object.__setattr__(self, "window", int(self.window))
+        if not isinstance(window, bool) and isinstance(window, Integral):
+            check_count("window", window)
+            _settle(self, int, "window")
         else:
-            check_number("window (as a fraction of the longer series)", self.window, 0.0, 1.0, open_low=True)
-            object.__setattr__(self, "window", float(self.window))
+            check_number("window (as a fraction of the longer series)", window, 0.0, 1.0, open_low=True)
+            _settle(self, float, "window")
 
 
 @dataclass(frozen=True)
@@ -140,7 +149,9 @@ class KernelSpec:
             check_choice("bandwidth", self.bandwidth, BANDWIDTHS)
         else:
             check_number("bandwidth", self.bandwidth, 0.0, 1e300, open_low=True)
+            _settle(self, float, "bandwidth")
         check_number("factor", self.factor, 0.0, 1e300, open_low=True)
+        _settle(self, float, "factor")
         check_choice("repair", self.repair, REPAIRS)
 
 
@@ -159,7 +170,8 @@ class ModelSpec:
     recall
         ``"confident"``: the recall of the paper; ``"reconstruction"``: without its alpha and beta terms.
     schedule
-        ``"interleaved"``: rounds of atoms, one of each class, side by side; ``"sequential"``: one after the other.
+        ``"interleaved"``: rounds of atoms, one of each class, side by side; ``"sequential"``: one after the
+        other.
     selection
         How NQP picks the next entry: ``"scaled"`` by the gradient over the root of the diagonal, ``"plain"``
         by the gradient.
@@ -184,9 +196,12 @@ class ModelSpec:
         check_number("alpha", self.alpha, 0.0, 1e6)
         if self.atoms_per_class is not None:
             check_count("atoms_per_class", self.atoms_per_class)
+            _settle(self, int, "atoms_per_class")
         check_choice("recall", self.recall, RECALLS)
         check_choice("schedule", self.schedule, SCHEDULES)
         check_choice("selection", self.selection, SELECTIONS)
         check_number("prune", self.prune, 0.0, 0.5)
         check_count("max_iter", self.max_iter)
         check_number("tol", self.tol, 0.0, 1.0)
+        _settle(self, int, "sparsity", "max_iter")
+        _settle(self, float, "alpha", "prune", "tol")

@@ -1,6 +1,7 @@
 """CKSC: Confident Kernel Sparse Coding as a scikit-learn classifier.
 
-A thin shell: the mathematics is in `cksc_dist.maths.cksc`, the kernel comes through `cksc_dist.models.kernel_input`.
+A thin shell: the mathematics is in `cksc_dist.maths.cksc`, the kernel comes through
+`cksc_dist.models.kernel_input`.
 Method of B. Hosseini and B. Hammer, Confident Kernel Sparse Coding and Dictionary Learning, ICDM 2018.
 """
 
@@ -26,19 +27,30 @@ from cksc_dist.maths.codes import Dictionary, dictionary_products, recall, recal
 from cksc_dist.maths.sparse import SparseRows, weighted_rows
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
-from cksc_dist.spec import KERNELS, DistanceSpec, KernelSpec, ModelSpec, check_choice
+from cksc_dist.series import label_array
+from cksc_dist.spec import (
+    KERNELS,
+    DistanceSpec,
+    KernelSpec,
+    ModelSpec,
+    check_choice,
+    check_count,
+    check_number,
+)
 from cksc_dist.store.model_files import read_model, write_model
 
 __all__ = ["CKSC"]
 
-_INPUTS: dict[str, type[KernelInput]] = {"precomputed": PrecomputedInput, "rbf": RbfInput, "dtw": DtwInput}
+_INPUTS: dict[str, type[KernelInput]] = {
+    kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput)
+}
 
 
 class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """Confident Kernel Sparse Coding: a sparse, non-negative, discriminative dictionary on a kernel.
 
-    Every decision can be read: a sample is rebuilt from a few training samples, and its label is the class that
-    most of them belong to (`explain`).
+    Every decision can be read: a sample is rebuilt from a few training samples, and its label is the class
+    that most of them belong to (`explain`).
 
     Parameters
     ----------
@@ -47,13 +59,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     alpha
         Weight of the discriminative term, >= 0.
     kernel
-        ``"precomputed"``: fit takes the kernel (n, n), predict takes (n_test, n). ``"dtw"``: both take raw series
-        (a list of (time, dims) arrays, an array (n, time, dims), or a `SeriesSet`). ``"rbf"``: vectors.
+        ``"precomputed"``: fit takes the kernel (n, n), predict takes (n_test, n). ``"dtw"``: both take raw
+        series (a list of (time, dims) arrays, an array (n, time, dims), a `SeriesSet`). ``"rbf"``: vectors.
     atoms_per_class
         Atoms that each class starts with; None: ``sparsity``. A smaller class takes all it has.
     recall
-        ``"confident"``: as in the paper. ``"reconstruction"``: without the alpha and beta terms at recall, which
-        often is better with a large alpha.
+        ``"confident"``: as in the paper. ``"reconstruction"``: without the alpha and beta terms at recall,
+        which often is better with a large alpha.
     schedule
         ``"interleaved"`` (atoms of different classes side by side, on threads) or ``"sequential"``.
     prune
@@ -71,7 +83,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     bandwidth, factor, repair
         For ``kernel="dtw"``: the kernel, as in `DistanceKernel`.
     gamma
-        For ``kernel="rbf"``: ``exp(-gamma |x - z|^2)``; None: 1 / (2 mean(|x - z|)^2) over the training pairs.
+        For ``kernel="rbf"``: ``exp(-gamma |x - z|^2)``; None: 1 / (2 mean(|x - z|)^2) over training pairs.
 
     Attributes
     ----------
@@ -164,52 +176,54 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             One label for each sample: str, int or bool; at least two classes.
         """
         spec, source = self._specs()
+        labels = None if y is None else label_array(y)
         if self.kernel == "rbf":
-            X, y = validate_data(self, X, y, dtype=np.float64)
-        labels = _checked_labels(y)
-        self.classes_, class_index = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InputError(
-                f"all {len(labels)} samples have one class, {self.classes_[0]!r}; training needs at least two classes"
-            )
+            X, labels = validate_data(self, X, labels, dtype=np.float64)
+        labels = column_or_1d(labels, warn=True)
+        check_classification_targets(labels)
         _check_count(X, len(labels))
+        classes, class_index = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            have = f"have one class, {classes[0].item()!r}" if len(classes) else "have no class"
+            raise InputError(f"all {len(labels)} samples {have}; training needs at least two classes")
         K = source.learn(X, self.n_jobs)
-        self._warn_of_small_classes(spec, class_index)
+        _warn_of_small_classes(spec, classes, class_index)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        fit = alternate(K, class_index, len(self.classes_), spec, np.random.default_rng(seed), self.n_jobs)
+        fit = alternate(K, class_index, len(classes), spec, np.random.default_rng(seed), self.n_jobs)
         if not fit.converged:
             warnings.warn(
                 f"J still changed by more than tol={self.tol} after max_iter={self.max_iter} alternations",
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        # nothing is set before this line: a fit that fails leaves an earlier one whole
+        self._spec, self.classes_ = spec, classes
         self._take(fit, K, class_index, source)
         return self
 
     def _specs(self) -> tuple[ModelSpec, KernelInput]:
         """Return the checked settings of model and kernel."""
         check_choice("kernel", self.kernel, KERNELS)
-        names = ("sparsity", "alpha", "atoms_per_class", "recall", "schedule", "selection", "prune", "max_iter", "tol")
+        names = (
+            "sparsity",
+            "alpha",
+            "atoms_per_class",
+            "recall",
+            "schedule",
+            "selection",
+            "prune",
+            "max_iter",
+            "tol",
+        )
         spec = ModelSpec(**{name: getattr(self, name) for name in names})
         if self.kernel == "precomputed":
             return spec, PrecomputedInput()
         if self.kernel == "rbf":
-            KernelSpec(bandwidth=1.0 if self.gamma is None else self.gamma)  # a positive number
+            if self.gamma is not None:
+                check_number("gamma", self.gamma, 0.0, 1e300, open_low=True)
             return spec, RbfInput(self.gamma)
         distance = DistanceSpec(self.mode, self.window, self.cost, self.normalise)  # type: ignore[arg-type]
         return spec, DtwInput(distance, KernelSpec(self.bandwidth, self.factor, self.repair))  # type: ignore[arg-type]
-
-    def _warn_of_small_classes(self, spec: ModelSpec, class_index: NDArray[np.int64]) -> None:
-        wanted = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
-        sizes = np.bincount(class_index)
-        small = np.flatnonzero(sizes < wanted)
-        if len(small):
-            warnings.warn(
-                f"class {self.classes_[small[0]]!r} has {sizes[small[0]]} samples, fewer than the {wanted} atoms a "
-                f"class starts with ({len(small)} such classes): it starts with all it has",
-                SmallClassWarning,
-                stacklevel=3,
-            )
 
     def _take(self, fit: Fit, K: NDArray[Any], class_index: NDArray[np.int64], source: KernelInput) -> None:
         """Set what was learnt."""
@@ -233,10 +247,10 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def _set_recall(self, dictionary: Dictionary) -> None:
         """Prepare recall from the products of the dictionary with itself."""
-        confident = self.recall == "confident"
+        confident = self._spec.recall == "confident"
         self._dictionary = dictionary
         self._quadratic = recall_quadratic(
-            dictionary, float(self.alpha) if confident else 0.0, self.beta_ if confident else 0.0
+            dictionary, self._spec.alpha if confident else 0.0, self.beta_ if confident else 0.0
         )
         self.interpretability_ = class_interpretability(dictionary.class_weight)
         atoms = self.dictionary_.T.tocsr()[:, self.support_]
@@ -250,17 +264,18 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     def _recall(self, X: Any) -> tuple[NDArray[Any], SparseRows]:
         """Return kernel rows on the support, and the codes, of new samples."""
         check_is_fitted(self)
-        if self.kernel == "rbf":
+        if isinstance(self._source, RbfInput):
             X = validate_data(self, X, reset=False, dtype=np.float64)
         rows = self._source.rows(X, self.n_jobs)
+        # as they were at fit: parameters may have been set since
+        spec = self._spec
         codes = recall(
-            rows, self._atoms, self._quadratic, self.sparsity, self.selection, float(self.prune), self.n_jobs
+            rows, self._atoms, self._quadratic, spec.sparsity, spec.selection, spec.prune, self.n_jobs
         )
         return rows, codes
 
-    def _scores(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return class shares of new samples, and which of them are like no training sample."""
-        _, codes = self._recall(X)
+    def _scores(self, codes: SparseRows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return class shares of codes, and which samples are like no training sample."""
         # h = L U g, normalised
         h = codes.csr(len(self.interpretability_)) @ self._dictionary.class_weight
         total = h.sum(axis=1)
@@ -270,7 +285,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def class_shares(self, X: Any) -> NDArray[np.float64]:
         """Return the share of each class in the reconstruction of each sample, (n, C); rows sum to 1."""
-        return self._scores(X)[0]
+        return self._scores(self._recall(X)[1])[0]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the class shares, as scikit-learn names them."""
@@ -278,13 +293,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def decision_function(self, X: Any) -> NDArray[np.float64]:
         """Return the class shares, (n, C); for two classes their difference, (n,)."""
-        shares, far = self._scores(X)
+        shares, far = self._scores(self._recall(X)[1])
         shares[far, self._largest_class] += 1e-9  # a guess, but one that `predict` agrees with
         return shares[:, 1] - shares[:, 0] if len(self.classes_) == 2 else shares
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each sample: the class with the largest share."""
-        shares, far = self._scores(X)
+        shares, far = self._scores(self._recall(X)[1])
         label: NDArray[Any] = self.classes_[np.where(far, self._largest_class, shares.argmax(axis=1))]
         return label
 
@@ -294,12 +309,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         return out
 
     def saved_distances(self, n_test: int) -> tuple[int, int]:
-        """Return how many distances ``n_test`` predictions need with ``kernel="dtw"``, and how many are saved.
+        """Return how many distances ``n_test`` predictions need with ``kernel="dtw"``, and how many not.
 
         Only series that carry weight are compared with; a repaired kernel needs all of them.
         """
         check_is_fitted(self)
-        needed = self.n_train_ if self.repair is not None else len(self.support_)
+        repaired = isinstance(self._source, DtwInput) and self._source.kernel.repair is not None
+        needed = self.n_train_ if repaired else len(self.support_)
         return n_test * needed, n_test * (self.n_train_ - needed)
 
     def explain(self, z: Any, top: int = 5) -> Explanation:
@@ -312,9 +328,15 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         top
             How many training samples and atoms to name.
         """
+        check_count("top", top)
+        check_is_fitted(self)
+        if np.ndim(z) > (2 if isinstance(self._source, DtwInput) else 1):
+            raise InputError(
+                f"explain takes one sample, but z has shape {np.shape(z)}; pass one of them, z[0]"
+            )
         rows, codes = self._recall([z])
         g = codes.csr(len(self.interpretability_))
-        shares, far = self._scores([z])
+        shares, far = self._scores(codes)
         decided = self._largest_class if far[0] else int(shares[0].argmax())
         atoms = self._atoms.csr(len(self.support_))
         weight = (g @ atoms).toarray()[0]  # U g
@@ -344,6 +366,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 for a in ranked
             ),
             n_samples=int((weight > 0).sum()),
+            n_atoms=g.nnz,
             similarity=float(rows[0] @ weight) / np.sqrt(norm) if norm > 0 else 0.0,
             far_away=bool(far[0]),
         )
@@ -362,12 +385,17 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         source = self._source
         settings = {
             "parameters": {name: _plain(value) for name, value in parameters.items()},
+            "spec": asdict(self._spec),
+            "input": type(source).__name__,
             "classes": self.classes_.tolist(),
+            "class_type": self.classes_.dtype.str,
             "beta": self.beta_,
             "n_iter": self.n_iter_,
         }
         if isinstance(source, DtwInput):
             settings |= {"distance": asdict(source.distance), "kernel": asdict(source.kernel)}
+        if hasattr(self, "feature_names_in_"):
+            settings["feature_names"] = self.feature_names_in_.tolist()
         U, G = self.dictionary_, self.codes_
         arrays = {
             "dictionary_edges": U.indptr,
@@ -393,7 +421,8 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         if name != cls.__name__:
             raise ModelFileError(f"{path} holds a model of class {name}, not {cls.__name__}")
         self = cls(**settings["parameters"])
-        self.classes_ = np.array(settings["classes"])
+        self._spec = ModelSpec(**settings["spec"])
+        self.classes_ = np.array(settings["classes"], dtype=settings["class_type"])
         self.beta_, self.n_iter_ = settings["beta"], settings["n_iter"]
         n, k = len(arrays["train_labels"]), len(arrays["gram"])
         self.n_train_ = n
@@ -407,10 +436,16 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.objective_history_ = arrays["history"].sum(axis=1)
         self.support_, self._train_labels = arrays["support"], arrays["train_labels"]
         inputs = {name.removeprefix("input_"): a for name, a in arrays.items() if name.startswith("input_")}
-        self._source = _INPUTS[self.kernel].from_arrays(inputs, **settings)
+        self._source = _INPUTS[settings["input"]].from_arrays(inputs, **settings)
         self.n_features_in_ = self._source.n_features
+        if "feature_names" in settings:
+            self.feature_names_in_ = np.array(settings["feature_names"], dtype=object)
         self._set_recall(Dictionary(arrays["gram"], arrays["overlap"], arrays["class_weight"]))
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        # checking its input alone already sets n_features_in_
+        return hasattr(self, "_source")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -423,17 +458,23 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _checked_labels(y: Any) -> NDArray[Any]:
-    labels = column_or_1d(y, warn=True)
-    check_classification_targets(labels)
-    if labels.dtype == object:
-        kinds = sorted({type(label).__name__ for label in labels})
-        if len(kinds) > 1:
-            raise InputError(f"labels mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
-    return labels
+def _warn_of_small_classes(spec: ModelSpec, classes: NDArray[Any], class_index: NDArray[np.int64]) -> None:
+    wanted = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
+    sizes = np.bincount(class_index)
+    small = np.flatnonzero(sizes < wanted)
+    if len(small):
+        first = small[0]
+        warnings.warn(
+            f"class {classes[first].item()!r} has {sizes[first]} samples, fewer than the {wanted} atoms a "
+            f"class starts with ({len(small)} such classes): it starts with all it has",
+            SmallClassWarning,
+            stacklevel=3,
+        )
 
 
 def _check_count(X: Any, n_labels: int) -> None:
-    n = len(X) if hasattr(X, "__len__") else np.shape(X)[0]
+    if sparse.issparse(X):
+        raise InputError("X is a sparse matrix, and must be dense; pass X.toarray()")
+    n = len(X)
     if n != n_labels:
         raise InputError(f"{n} samples but {n_labels} labels; give one label for each sample")

@@ -19,7 +19,7 @@ class SamplePart:
 
 @dataclass(frozen=True)
 class AtomPart:
-    """An atom in the reconstruction: its number, strongest class, that class's share of the atom (IP), its weight."""
+    """An atom in the reconstruction: its number, strongest class, share of that class in it (IP), weight."""
 
     atom: int
     label: Any
@@ -43,8 +43,8 @@ class Explanation:
         The training samples that carry most of the reconstruction, largest share first.
     atoms
         The atoms that carry it, largest weight first.
-    n_samples
-        How many training samples take part in all.
+    n_samples, n_atoms
+        How many training samples and atoms take part in all.
     similarity
         Cosine between the sample and its reconstruction in feature space (for a kernel with unit diagonal).
     far_away
@@ -57,6 +57,7 @@ class Explanation:
     samples: tuple[SamplePart, ...]
     atoms: tuple[AtomPart, ...]
     n_samples: int
+    n_atoms: int
     similarity: float
     far_away: bool
 
@@ -73,12 +74,16 @@ class Explanation:
                 "check its scale, or train on samples like it"
             )
         lines = [
-            f"label {self.label}, {self.confidence:.0%} sure; the reconstruction from {self.n_samples} training "
-            f"samples and {len(self.atoms)} atoms has cosine {self.similarity:.3f} with the sample"
+            f"label {self.label}, {self.confidence:.0%} sure; the reconstruction from {self.n_samples} "
+            f"training samples and {self.n_atoms} atoms has cosine {self.similarity:.3f} with the sample"
         ]
         ranked = sorted(self.shares.items(), key=lambda item: -item[1])
-        lines.append("  classes  " + ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005))
-        lines += [f"  sample   row {part.row} of class {part.label}: {part.share:.0%}" for part in self.samples]
+        lines.append(
+            "  classes  " + ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005)
+        )
+        lines += [
+            f"  sample   row {part.row} of class {part.label}: {part.share:.0%}" for part in self.samples
+        ]
         lines += [
             f"  atom     {part.atom} ({part.interpretability:.0%} {part.label}): weight {part.weight:.3f}"
             for part in self.atoms

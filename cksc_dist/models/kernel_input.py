@@ -1,7 +1,7 @@
 """Where a model's kernel comes from: given ready, made from raw series by DTW, or from vectors.
 
-Each of the three learns what it needs on the training samples, is then cut down to the training samples that carry
-weight (`keep`), and gives kernel rows of new samples with those alone.
+Each of the three learns what it needs on the training samples, is then cut down to the training samples
+that carry weight (`keep`), and gives kernel rows of new samples with those alone.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError
 from cksc_dist.maths.dtw import pairwise_distances
-from cksc_dist.maths.kernel import SpectralRepair, as_matrix, bandwidth, check_kernel, gaussian_kernel
+from cksc_dist.maths.kernel import bandwidth, gaussian_kernel
+from cksc_dist.maths.matrix_checks import as_matrix, check_kernel
+from cksc_dist.maths.spectrum import SpectralRepair
 from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.series import ragged
 from cksc_dist.spec import DistanceSpec, KernelSpec
@@ -52,10 +54,15 @@ class PrecomputedInput:
     """The kernel is given: (n, n) in training, (new, n) later."""
 
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the checked kernel, symmetric to the bit."""
         K = check_kernel(X)
         bad = np.flatnonzero(np.diagonal(K) <= 0)
         if len(bad):
-            raise InputError(f"K[{bad[0]}, {bad[0]}] is not positive; every sample needs a positive self-similarity")
+            i = int(bad[0])
+            raise InputError(
+                f"K[{i}, {i}] is {K[i, i]:g}; every sample needs a positive self-similarity: leave out that "
+                "sample, or compute the kernel again"
+            )
         self.n_train = len(K)
         if (K == K.T).all() and K.flags.c_contiguous:
             return K
@@ -63,28 +70,38 @@ class PrecomputedInput:
         return np.ascontiguousarray((K + K.T) / 2)
 
     def keep(self, support: Index) -> None:
+        """Remember which columns carry weight."""
         self.support = support
 
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return those columns of the checked test kernel."""
         K = as_matrix(X, "K")
         if K.shape[1] != self.n_train:
             raise InputError(
                 f"K has {K.shape[1]} columns, but the model was trained on {self.n_train} samples; "
                 f"a test kernel must have shape (n_test, {self.n_train})"
             )
-        if not np.isfinite(K).all():
-            raise InputError(f"K[{np.argwhere(~np.isfinite(K))[0][0]}] has a NaN or infinite value")
+        bad = np.argwhere(~np.isfinite(K))
+        if len(bad):
+            i, j = bad[0]
+            raise InputError(
+                f"K[{i}, {j}] is {K[i, j]}; every entry must be finite: compute it again, or leave out that "
+                "sample"
+            )
         return np.ascontiguousarray(K[:, self.support])
 
     @property
     def n_features(self) -> int:
+        """Number of training samples."""
         return self.n_train
 
     def arrays(self) -> Arrays:
+        """Return the columns that carry weight, and the width."""
         return {"support": self.support, "n_train": np.array([self.n_train])}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **settings: Any) -> PrecomputedInput:
+        """Return what was saved."""
         self = cls()
         self.support, self.n_train = arrays["support"], int(arrays["n_train"][0])
         return self
@@ -97,36 +114,46 @@ class RbfInput:
         self.gamma = gamma
 
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of the vectors, with gamma from them where it is not given."""
         self.vectors = np.ascontiguousarray(X, dtype=np.float64)
-        D = self._distances(self.vectors)
+        D = self._distances(self.vectors, n_jobs)
         if self.gamma is None:
             # vectors that are all equal have no scale of their own
             self.gamma = 1.0 / bandwidth(D, "mean") if D.any() else 1.0
         return gaussian_kernel(D, 1.0 / self.gamma)
 
-    def _distances(self, X: NDArray[Any]) -> NDArray[Any]:
+    def _distances(self, X: NDArray[Any], n_jobs: int | None) -> NDArray[Any]:
         # a vector is a series of one frame, and its DTW distance the Euclidean one
         one = (X, np.arange(len(X) + 1))
         if X is self.vectors:
-            return pairwise_distances(one, None, DistanceSpec())
-        return pairwise_distances(one, (self.vectors, np.arange(len(self.vectors) + 1)), DistanceSpec())
+            return pairwise_distances(one, None, DistanceSpec(), n_jobs)
+        return pairwise_distances(
+            one, (self.vectors, np.arange(len(self.vectors) + 1)), DistanceSpec(), n_jobs
+        )
 
     def keep(self, support: Index) -> None:
+        """Keep the vectors that carry weight."""
         self.vectors = np.ascontiguousarray(self.vectors[support])
 
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of new vectors with the kept ones."""
         assert self.gamma is not None
-        return gaussian_kernel(self._distances(np.ascontiguousarray(X, dtype=np.float64)), 1.0 / self.gamma)
+        return gaussian_kernel(
+            self._distances(np.ascontiguousarray(X, dtype=np.float64), n_jobs), 1.0 / self.gamma
+        )
 
     @property
     def n_features(self) -> int:
+        """Length of a vector."""
         return int(self.vectors.shape[1])
 
     def arrays(self) -> Arrays:
+        """Return the kept vectors and gamma."""
         return {"vectors": self.vectors, "gamma": np.array([self.gamma], dtype=np.float64)}
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **settings: Any) -> RbfInput:
+        """Return what was saved."""
         self = cls(float(arrays["gamma"][0]))
         self.vectors = arrays["vectors"]
         return self
@@ -139,6 +166,7 @@ class DtwInput:
         self.distance, self.kernel = distance, kernel
 
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of the series, with bandwidth and repair from them."""
         self.series = ragged(X, name="X")
         D = pairwise_distances(self.series, None, self.distance, n_jobs)
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
@@ -146,6 +174,7 @@ class DtwInput:
         return K
 
     def keep(self, support: Index) -> None:
+        """Keep the series that carry weight; all of them where the kernel is repaired."""
         # a repaired row needs the distances to all training series
         self.columns = support if self.kernel.repair is not None else np.arange(len(support))
         if self.kernel.repair is None:
@@ -156,15 +185,24 @@ class DtwInput:
             self.transform.n_features_in_ = len(support)
 
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
+        """Return the kernel of new series with those that carry weight."""
         new = ragged(X, name="X")
+        dims = new[0].shape[1]
+        if dims != self.n_features:
+            raise InputError(
+                f"X has {dims} dims, but the model was trained on series with {self.n_features}; give series "
+                "of the same dims, and even a single one in a list"
+            )
         D = pairwise_distances(new, self.series, self.distance, n_jobs)
         return np.ascontiguousarray(self.transform.transform(D)[:, self.columns])
 
     @property
     def n_features(self) -> int:
+        """Number of dimensions."""
         return int(self.series[0].shape[1])
 
     def arrays(self) -> Arrays:
+        """Return the kept series, the bandwidth and the repair."""
         out = {
             "series_values": self.series[0],
             "series_offsets": self.series[1],
@@ -178,15 +216,17 @@ class DtwInput:
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **settings: Any) -> DtwInput:
+        """Return what was saved."""
         self = cls(DistanceSpec(**settings["distance"]), KernelSpec(**settings["kernel"]))
         self.series = (arrays["series_values"], arrays["series_offsets"])
         self.columns = arrays["columns"]
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
         self.transform.bandwidth_, self.transform.delta_ = (float(v) for v in arrays["bandwidth"])
         self.transform.n_features_in_ = len(self.series[1]) - 1
-        saved = {name.removeprefix("repair_"): v for name, v in arrays.items() if name.startswith("repair_")}
+        saved: dict[str, Any] = {
+            name.removeprefix("repair_"): v for name, v in arrays.items() if name.startswith("repair_")
+        }
         self.transform.spectral_repair_ = (
             SpectralRepair(**(saved | {"weight": float(saved["weight"])})) if saved else None
         )
         return self
-

@@ -1,9 +1,9 @@
-"""A saved model: one Zarr group of plain arrays, with its settings as JSON attributes. Nothing is ever pickled.
+"""A saved model: one Zarr group of plain arrays, with its settings as JSON. Nothing is ever pickled.
 
     MODEL/zarr.json         attributes: format, version, model, digest, settings
     MODEL/<name>/           one array each, chunks with a crc32c checksum
 
-The digest covers all arrays and the settings, so that a damaged or mixed-up model is noticed when it is loaded.
+The digest covers all arrays and the settings, so that a damaged or mixed-up model is noticed at loading.
 A model appears under its name in one rename, when it is complete.
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import ModelFileError
 
@@ -67,12 +68,15 @@ def write_model(
                 shape=array.shape,
                 dtype=array.dtype,
                 chunks=tuple(max(1, size) for size in array.shape),
-                compressors=[zarr.codecs.BloscCodec(cname="lz4", shuffle="shuffle"), zarr.codecs.Crc32cCodec()],
+                compressors=[
+                    BloscCodec(cname="lz4", shuffle="shuffle"),
+                    Crc32cCodec(),
+                ],
             )
             if array.size:
                 stored[...] = array
-        attributes = {"format": FORMAT, "version": VERSION, "model": model, "settings": settings}
-        group.attrs.update(attributes | {"digest": _digest(arrays, settings)})
+        attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model}
+        group.attrs.update(attributes | {"settings": settings, "digest": _digest(arrays, settings)})
         _put_in_place(partial, target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -84,7 +88,12 @@ def _put_in_place(partial: Path, target: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
     if target.exists():
         target.rename(aside)
-    partial.rename(target)
+    try:
+        partial.rename(target)
+    except BaseException:
+        if aside.exists():
+            aside.rename(target)
+        raise
     shutil.rmtree(aside, ignore_errors=True)
 
 
