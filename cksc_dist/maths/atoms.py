@@ -32,6 +32,9 @@ __all__ = ["AtomStep", "atom_step", "replace_unused", "rounds"]
 Float = NDArray[np.float64]
 Index = NDArray[np.int64]
 
+CANCELLED = 1e-8
+"""An atom shorter than this share of its parts is rounding."""
+
 
 class AtomStep(NamedTuple):
     """New atoms, their ``KU``, the rescaled codes, and how many proposals were accepted and rejected."""
@@ -249,8 +252,9 @@ def _round(
     gains = np.array(
         [state.W[j, j] * (_old_value(j, a, KU, *atoms, linear, beta) - new.objective[a]) for a, j in enumerate(members)]
     )
-    norms = _squared_norms(new, KU_new)
-    gains[norms <= 0.0] = 0.0  # possible where K has negative entries; such an atom has no direction
+    norms, parts = _squared_norms(new, K, KU_new)
+    # where K has negative entries, the parts of an atom may cancel: what is left has no direction
+    gains[norms <= CANCELLED * parts] = 0.0
     accepted = np.zeros(len(members), dtype=bool)
     _accept(members, gains, state.W, tuple(atoms), KU, tuple(new[:3]), KU_new, beta, accepted)
     for a in np.flatnonzero(accepted):
@@ -263,6 +267,9 @@ def _round(
     return int(accepted.sum())
 
 
-def _squared_norms(new: SparseSolutions, KU_new: Float) -> Float:
-    """Return u'K u of each proposal."""
-    return np.array([sparse_dot(new.indices[a], new.values[a], new.counts[a], KU_new[a]) for a in range(len(KU_new))])
+def _squared_norms(new: SparseSolutions, K: NDArray[Any], KU_new: Float) -> tuple[Float, Float]:
+    """Return u'K u of each proposal, and what it would be if its samples were orthogonal."""
+    norms = [sparse_dot(*row, Ku) for *row, Ku in zip(*new[:3], KU_new, strict=True)]
+    used = new.indices >= 0
+    parts = np.where(used, new.values**2 * np.diagonal(K)[new.indices], 0.0).sum(axis=1)
+    return np.array(norms), parts

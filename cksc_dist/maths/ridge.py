@@ -38,6 +38,9 @@ ROUNDING = 1e-3
 DOMINATED = 0.8
 """K alone does not decide once its estimate lies above this share of the eigenvalue with the class term."""
 
+LEAST_PASSES = 3
+"""So many passes are always made: an eigenvalue may settle at once that is not the least one."""
+
 RANDOM_VECTORS = 8
 
 
@@ -103,8 +106,14 @@ class _Space:
         return np.ascontiguousarray(linalg.qr(Q, mode="economic")[0]) if Q.shape[1] else Q
 
     @property
+    def full(self) -> bool:
+        """Whether nothing is left to add: the space is invariant, or everything."""
+        return self.block.shape[1] == 0
+
+    @property
     def done(self) -> bool:
-        return self.block.shape[1] == 0 or self.residual <= TOLERANCE * max(1.0, abs(self.theta))
+        """Whether the least eigenvalue has settled."""
+        return self.full or self.residual <= TOLERANCE * max(1.0, abs(self.theta))
 
     def take(self, kernel_image: Float) -> None:
         """Extend the space by the current block, whose product with K is given."""
@@ -119,6 +128,7 @@ class _Space:
 
     @property
     def least(self) -> float:
+        """A bound from below on the least eigenvalue."""
         return self.theta - self.residual
 
 
@@ -126,9 +136,10 @@ def _grow(spaces: list[_Space], product: Product, max_passes: int) -> int:
     """Extend the spaces, all in the same passes, until they suffice; return the number of passes."""
     passes = 0
     while passes < max_passes:
-        open_spaces = [space for space in spaces if not space.done]
-        if len(spaces) == 2 and spaces[1].done and spaces[0].least > DOMINATED * spaces[1].theta:
-            open_spaces = []  # K alone does not decide
+        open_spaces = [space for space in spaces if not (space.done if passes >= LEAST_PASSES else space.full)]
+        if passes >= LEAST_PASSES and len(spaces) == 2 and spaces[1].done:
+            if spaces[0].least > DOMINATED * spaces[1].theta:
+                break  # K alone does not decide
         if not open_spaces:
             break
         image = product(np.hstack([space.block for space in open_spaces]))

@@ -44,6 +44,7 @@ class SparseRows(NamedTuple):
     @classmethod
     def from_csr(cls, matrix: Any, width: int) -> SparseRows:
         """Return the rows of a CSR matrix that has at most ``width`` non-zeros in each."""
+        matrix = matrix.sorted_indices()
         out = cls.empty(matrix.shape[0], width)
         counts = np.diff(matrix.indptr)
         place = np.arange(matrix.nnz) - np.repeat(matrix.indptr[:-1], counts)
