@@ -1,7 +1,7 @@
 """DistanceKernel: the Gaussian kernel of a distance matrix as a scikit-learn transformer.
 
 What it learns (bandwidth, repair, scaling) comes from the training rows alone; the equations are in
-`cksc_dist.maths.kernel`.
+`cksc_dist.maths.kernel` and `cksc_dist.maths.spectrum`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from typing import Any, Literal
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from cksc_dist.maths.kernel import (
+from cksc_dist.maths.kernel import bandwidth, gaussian_kernel
+from cksc_dist.maths.matrix_checks import Matrix, check_distance_rows, check_distances
+from cksc_dist.maths.spectrum import (
     KernelHealth,
-    Matrix,
     SpectralRepair,
-    bandwidth,
-    check_distance_rows,
-    check_distances,
-    gaussian_kernel,
     kernel_health,
     spectral_repair,
     unit_diagonal,
