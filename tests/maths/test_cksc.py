@@ -309,17 +309,16 @@ def test_history_is_what_was_reported_and_ends_at_the_dense_objective(schedule: 
     np.testing.assert_allclose(fit.history[-1], expected, rtol=1e-12)
 
 
-def test_training_stops_once_the_objective_has_settled() -> None:
+@pytest.mark.parametrize("tol", [0.05, 0.02, 1e-3])
+def test_training_stops_at_the_first_relative_change_below_the_tolerance(tol: float) -> None:
     K, y, n_classes = problem("semi-definite", [25, 25, 25], 2)
-    spec = ModelSpec(sparsity=4, alpha=0.2, tol=1e-3)
-    fit = alternate(K, y, n_classes, spec, np.random.default_rng(0))
+    fit = alternate(K, y, n_classes, ModelSpec(sparsity=4, alpha=0.02, tol=tol), np.random.default_rng(0))
     assert fit.converged
-    assert fit.n_iter < spec.max_iter
     after_atoms = np.concatenate([[np.trace(K)], fit.history.sum(axis=1)[1::2]])
     change = np.abs(np.diff(after_atoms)) / np.abs(after_atoms[:-1])
-    assert len(change) == fit.n_iter
-    assert (change[:-1] > 1e-3).all()
-    assert change[-1] <= 1e-3
+    assert len(change) == fit.n_iter > 2
+    assert (change[:-1] > tol).all()
+    assert change[-1] <= tol
 
 
 def final_objective(case: Problem, spec: ModelSpec) -> float:
