@@ -33,8 +33,8 @@ def dtw_model(train: Any, y: Any, **parameters: Any) -> CKSC:
 
 SETTINGS: list[dict[str, Any]] = [
     {},
-    {"repair": "clip", "factor": 8.0},
-    {"repair": "flip", "factor": 8.0},
+    {"repair": "clip", "factor": 8.0, "sparsity": 1},
+    {"repair": "flip", "factor": 8.0, "sparsity": 1},
     {"mode": "independent", "window": 4},
     {"window": 0.2, "normalise": "z"},
     {"cost": "abs", "bandwidth": "median", "factor": 0.5},
@@ -53,7 +53,8 @@ def test_raw_series_give_what_the_steps_by_hand_give(
     kernel = DistanceKernel(**shape)
     K_train = kernel.fit_transform(pairwise_dtw(train, **metric))
     K_test = kernel.transform(pairwise_dtw(test, train, **metric))
-    by_hand = CKSC(sparsity=3, random_state=0, tol=0.01, recall=parameters.get("recall", "confident"))
+    learning = {name: v for name, v in parameters.items() if name in ("recall", "sparsity")}
+    by_hand = CKSC(**{"sparsity": 3, "random_state": 0, "tol": 0.01} | learning)
     by_hand.fit(K_train, train.labels)
     assert np.array_equal(model.predict(test), by_hand.predict(K_test))
     np.testing.assert_allclose(model.class_shares(test), by_hand.class_shares(K_test), atol=1e-9)
@@ -64,6 +65,7 @@ def test_raw_series_give_what_the_steps_by_hand_give(
         repair = kernel.spectral_repair_
         assert repair is not None
         assert len(repair.eigenvalues)  # there was something to repair
+        assert len(model.support_) < len(train)  # and columns to leave out after it
 
 
 def test_settings_of_the_distance_have_an_effect(gestures: tuple[SeriesSet, SeriesSet]) -> None:
