@@ -251,7 +251,7 @@ def train(
         history.append(objective(K, M, U, G, alpha, beta))
         n_iter += 1
         now = sum(history[-1])
-        converged = abs(before - now) <= tol * abs(before)
+        converged = count == 0 and abs(before - now) <= tol * abs(before)
         before = now
     G = code_pass(K, M, U, G, T, alpha, beta, selection, prune)
     history.append(objective(K, M, U, G, alpha, beta))

@@ -37,13 +37,14 @@ CANCELLED = 1e-8
 
 
 class AtomStep(NamedTuple):
-    """New atoms, their ``KU``, the rescaled codes, and how many proposals were accepted and rejected."""
+    """New atoms, their ``KU``, the rescaled codes, and how many atoms changed, stayed, and were replaced."""
 
     atoms: SparseRows
     KU: Float
     codes: SparseRows
     accepted: int
     rejected: int
+    replaced: int
 
 
 def rounds(home: Index, schedule: str) -> list[Index]:
@@ -71,11 +72,13 @@ def rounds(home: Index, schedule: str) -> list[Index]:
 
 def replace_unused(
     atoms: SparseRows, KU: Float, K: NDArray[Any], unused: Index, home: Index, sample_error: Float, y: Index
-) -> None:
+) -> int:
     """Put in the place of atoms that no sample uses the worst reconstructed sample of their class, in place.
 
     Different samples for different atoms, and none that is an atom by itself already. J stays as it is.
+    Returns how many atoms were replaced.
     """
+    replaced = 0
     alone = np.zeros(len(y), dtype=bool)
     alone[atoms.indices[atoms.counts == 1, 0]] = True
     for j in unused:
@@ -88,6 +91,8 @@ def replace_unused(
         atoms.indices[j], atoms.values[j] = -1, 0.0
         atoms.indices[j, 0], atoms.values[j, 0], atoms.counts[j] = worst, 1.0 / norm, 1
         KU[j] = K[worst] / norm
+        replaced += 1
+    return replaced
 
 
 @jit
@@ -176,10 +181,9 @@ class _Codes:
         self.scale = np.ones(n_atoms)
 
     def rescale(self, j: int, r: float) -> None:
-        """g^j <- r g^j."""
+        """g^j <- r g^j. What only the problem of atom j sees stays as it is: that is behind us."""
         self.W[j] *= r
         self.W[:, j] *= r
-        self.class_sums[j] *= r
         self.scale[j] *= r
 
     def rescaled(self) -> SparseRows:
@@ -219,7 +223,7 @@ def atom_step(
     atoms, KU = SparseRows(atoms.indices.copy(), atoms.values.copy(), atoms.counts.copy()), KU.copy()
     state = _Codes(codes, len(home), y, n_classes)
     unused = np.flatnonzero(np.diag(state.W) == 0.0)
-    replace_unused(atoms, KU, K, unused, home, sample_error, y)
+    replaced = replace_unused(atoms, KU, K, unused, home, sample_error, y)
     KG = weighted_rows(K, state.users, n_jobs)
     accepted = rejected = 0
     for members in rounds(home, spec.schedule):
@@ -228,7 +232,7 @@ def atom_step(
             taken = _round(K, members, atoms, KU, KG, state, y, beta, spec, n_jobs)
             accepted += taken
             rejected += len(members) - taken
-    return AtomStep(atoms, KU, state.rescaled(), accepted, rejected)
+    return AtomStep(atoms, KU, state.rescaled(), accepted, rejected, replaced)
 
 
 def _round(
@@ -262,7 +266,6 @@ def _round(
         # u <- u / r, g^j <- r g^j
         atoms.indices[j], atoms.values[j], atoms.counts[j] = new.indices[a], new.values[a] / r, new.counts[a]
         KU[j] = KU_new[a] / r
-        KG[j] *= r
         state.rescale(j, r)
     return int(accepted.sum())
 

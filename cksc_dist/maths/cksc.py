@@ -125,11 +125,13 @@ def alternate(
     while n_iter < spec.max_iter and not converged:
         codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
         now = record("codes")
-        atoms, KU, codes, *_ = atom_step(K, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs)
+        step = atom_step(K, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs)
+        atoms, KU, codes = step.atoms, step.KU, step.codes
         dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
         now = record("atoms")
         n_iter += 1
-        converged = abs(before - now.total) <= spec.tol * abs(before)
+        # atoms that have just been put in lower J in the next pass over the codes only
+        converged = step.replaced == 0 and abs(before - now.total) <= spec.tol * abs(before)
         before = now.total
     codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
     record("codes")

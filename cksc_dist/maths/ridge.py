@@ -7,8 +7,8 @@ span(V, A V, A^2 V, ...), the least eigenpair (theta, Q s) of Q'A Q has a residu
 theta - r <= lambda_min up to what the start has missed. V holds the class indicators and a seeded random vector for
 K + alpha M, seeded random vectors for K; both spaces grow in the same passes over K.
 
-By Weyl, alpha * (largest class) + max(0, -lambda_min(K)) always suffices: beta is never above it, however early
-the search is stopped.
+By Weyl, alpha * (largest class) + max(0, -lambda_min(K)) always suffices; beta is never above that bound with the
+lambda_min(K) that was found.
 """
 
 from __future__ import annotations
