@@ -168,8 +168,7 @@ class SeriesSet:
             )
         if self.labels.ndim != 1 or self.ids.ndim != 1:
             raise InputError(
-                f"{self.name}: labels have shape {self.labels.shape} and ids {self.ids.shape}; "
-                "both must be 1-D"
+                f"{self.name}: labels have shape {self.labels.shape} and ids {self.ids.shape}; both must be 1-D"
             )
         if self.labels.dtype.kind not in "UiubT":
             raise InputError(
@@ -281,9 +280,7 @@ class SeriesSet:
         """
         parts = [np.asarray(function(values), dtype=np.float64) for values in self]
         keep = self.dim_names if parts[0].ndim == 2 and parts[0].shape[1] == self.dims else ()
-        return SeriesSet.from_list(
-            parts, self.labels, [str(v) for v in self.ids], name=self.name, dim_names=keep
-        )
+        return SeriesSet.from_list(parts, self.labels, [str(v) for v in self.ids], name=self.name, dim_names=keep)
 
     def __repr__(self) -> str:
         lengths = self.lengths

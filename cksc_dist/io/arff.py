@@ -25,9 +25,7 @@ _ATTRIBUTE = re.compile(r"""(?:'[^']*'|"[^"]*"|[^\s{'"]+)\s*(.*)""")
 _CLASS_NAME = re.compile(r"""'[^']*'|"[^"]*"|[^,'"\s][^,'"]*""")
 _LABEL_AT_END = re.compile(r""",\s*+('[^']*'|"[^"]*"|[^,]*)$""")
 _NUMERIC = ("numeric", "real", "integer")
-_FORMS = (
-    "one relational attribute and a class {a,b,...}, or numeric attributes and a class {a,b,...} as the last"
-)
+_FORMS = "one relational attribute and a class {a,b,...}, or numeric attributes and a class {a,b,...} as the last"
 
 
 @dataclass(frozen=True)
@@ -102,9 +100,7 @@ def _split_case(text: str, header: _Header, path: Path, line: int) -> tuple[list
         return [text[: match.start()]], _unquote(match[1])
     end = text.find(text[0], 1)
     if text[0] not in "'\"" or end < 0:
-        raise ReadError(
-            path, "the values are not quoted; write 'row\\nrow',label with a row a dimension", line
-        )
+        raise ReadError(path, "the values are not quoted; write 'row\\nrow',label with a row a dimension", line)
     nothing, comma, label = text[end + 1 :].partition(",")
     if nothing.strip() or not comma:
         raise ReadError(path, "there is no comma and label after the quoted values", line)
@@ -165,9 +161,7 @@ def read_arff(path: str | Path, *, missing: Missing = "error") -> SeriesSet:
     for line, text in lines:
         rows, label = _split_case(text, header, path, line)
         if label != "?" and label not in header.classes:
-            raise ReadError(
-                path, f"label {quote(label)} is not one of those in the header; mend either", line
-            )
+            raise ReadError(path, f"label {quote(label)} is not one of those in the header; mend either", line)
         values = parse_dimensions(rows, path, line)
         if len(values) != header.frames:
             raise ReadError(

@@ -38,9 +38,7 @@ def load_variables(
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ReadError(
-            path, f"cannot be opened: {error.strerror}; check the path and its permissions"
-        ) from error
+        raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
     if content.startswith((b"MATLAB 7.3", _HDF5)):
         raise ReadError(
             path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
@@ -65,8 +63,7 @@ def _read_struct(cell: Any, path: Path, i: int) -> tuple[NDArray[np.float64], in
     if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
         raise ReadError(
             path,
-            f"data_all{{{i + 1}}}.data has shape {values.shape} and type {values.dtype}; expected "
-            "numbers, time x dims",
+            f"data_all{{{i + 1}}}.data has shape {values.shape} and type {values.dtype}; expected numbers, time x dims",
         )
     if not np.isfinite(values).all():
         raise ReadError(path, f"data_all{{{i + 1}}}.data has a NaN or infinite value; fill or remove it")
@@ -90,9 +87,7 @@ def _labels(numbers: list[int], listed: NDArray[Any] | None, path: Path) -> list
     names = _class_names(listed)
     if names is None:
         if listed.dtype.kind not in "fiu":
-            raise ReadError(
-                path, "list_labels holds neither names nor numbers; give one of them for each series"
-            )
+            raise ReadError(path, "list_labels holds neither names nor numbers; give one of them for each series")
         # numbers, one for each series: a second copy of `class`
         if listed.size == len(numbers) and listed.ravel().tolist() != numbers:
             raise ReadError(path, "list_labels and the class of the structs disagree; mend one of them")

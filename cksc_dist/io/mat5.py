@@ -67,12 +67,7 @@ def _check_matrix(body: memoryview, order: str) -> None:
         return  # an empty cell
     elements = list(_elements(body, order))
     codes = [code for code, _ in elements]
-    head = (
-        len(codes) >= 3
-        and codes[0] == _UINT32
-        and codes[1] in (_INT32, _UINT32)
-        and codes[2] in (_INT8, _UTF8)
-    )
+    head = len(codes) >= 3 and codes[0] == _UINT32 and codes[1] in (_INT32, _UINT32) and codes[2] in (_INT8, _UTF8)
     _require(head and len(elements[0][1]) == 8 and not len(elements[1][1]) % 4, "the head of a variable")
     (flags,) = struct.unpack_from(f"{order}I", elements[0][1])
     shape = struct.unpack(f"{order}{len(elements[1][1]) // 4}I", elements[1][1])

@@ -53,9 +53,7 @@ def _vector(arrays: dict[str, NDArray[Any]], key: str, kinds: str, path: Path) -
     return array
 
 
-def _numbers(
-    arrays: dict[str, NDArray[Any]], key: str, ndims: tuple[int, int], path: Path
-) -> NDArray[np.float64]:
+def _numbers(arrays: dict[str, NDArray[Any]], key: str, ndims: tuple[int, int], path: Path) -> NDArray[np.float64]:
     """Return an array of real numbers as float64, with one axis more where it lacks that of the dims."""
     array = arrays[key]
     if array.ndim not in ndims or array.dtype.kind not in "fiub":
@@ -141,9 +139,7 @@ def write_npz(path: str | Path, series_set: SeriesSet) -> None:
     """
     path = Path(path)
     if path.suffix != ".npz":
-        raise InputError(
-            f"{path}: the name must end in .npz, by which the form is recognised when it is read"
-        )
+        raise InputError(f"{path}: the name must end in .npz, by which the form is recognised when it is read")
     labels = series_set.labels
     np.savez(
         path,

@@ -89,8 +89,7 @@ def _read_one(path: Path, options: Mapping[str, Any]) -> SeriesSet:
     unknown = [name for name in options if name not in known]
     if unknown:
         raise InputError(
-            f"{path}: option {unknown[0]!r} does not apply to it; its form takes "
-            f"{', '.join(known) or 'no options'}"
+            f"{path}: option {unknown[0]!r} does not apply to it; its form takes {', '.join(known) or 'no options'}"
         )
     return reader(path, **options)
 
@@ -113,9 +112,7 @@ def _archive_parts(folder: Path) -> list[Path]:
         whole = {name: re.sub(r"Dimension\d+$", "", name) for name in problems}
         names = [name for name in problems if whole[name] == name or whole[name] not in problems]
         if len(names) > 1:
-            raise ReadError(
-                folder, f"holds several problems, {', '.join(names)}; name the files to read as a list"
-            )
+            raise ReadError(folder, f"holds several problems, {', '.join(names)}; name the files to read as a list")
         for name in names:
             absent = {"TRAIN", "TEST"} - problems[name].keys()
             if absent:

@@ -29,9 +29,7 @@ def _read_grasp(path: Path) -> tuple[NDArray[np.float64], tuple[str, ...]]:
         raise ReadError(path, f"TS has shape {cell.shape} and type {cell.dtype}; expected {_FORM}")
     for number, sensor in enumerate(sensors, start=1):
         if sensor.ndim != 3 or not sensor.size or sensor.dtype.kind not in "fiu":
-            raise ReadError(
-                path, f"TS{{{number}}} has shape {sensor.shape} and type {sensor.dtype}; expected {_FORM}"
-            )
+            raise ReadError(path, f"TS{{{number}}} has shape {sensor.shape} and type {sensor.dtype}; expected {_FORM}")
         if not np.isfinite(sensor).all():
             raise ReadError(path, f"TS{{{number}}} has a NaN or infinite value; fill it or remove the file")
         if sensor.shape[2] != sensors[0].shape[2]:
@@ -87,9 +85,7 @@ def read_schunk(path: str | Path, *, baseline: Literal["first"] | None = "first"
     folder = Path(path)
     files = sorted(folder.glob("*/*.mat"))
     if not files:
-        raise ReadError(
-            folder, "has no <OBJECT>/*.mat files; give the folder that holds one folder for each object"
-        )
+        raise ReadError(folder, "has no <OBJECT>/*.mat files; give the folder that holds one folder for each object")
     series: list[NDArray[np.float64]] = []
     dim_names: tuple[str, ...] = ()
     for file in files:

@@ -38,9 +38,7 @@ def statements(path: Path) -> Iterator[tuple[int, str]]:
                     raise ReadError(path, "is not UTF-8 text; save the file as UTF-8", line)
                 yield line, text
     except OSError as error:
-        raise ReadError(
-            path, f"cannot be opened: {error.strerror}; check the path and its permissions"
-        ) from error
+        raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
 
 
 def _number(token: str) -> float:

@@ -43,9 +43,7 @@ class _Entries:
         keyword, *rest = text.split(maxsplit=1)
         key = keyword.lower()
         if not key.startswith("@"):
-            raise ReadError(
-                self.path, f"{quote(text)} stands before @data; only @ keywords and comments may", line
-            )
+            raise ReadError(self.path, f"{quote(text)} stands before @data; only @ keywords and comments may", line)
         if key in self._entries:
             raise ReadError(self.path, f"{keyword} is given twice; remove one", line)
         self._entries[key] = (line, rest[0] if rest else "")
@@ -145,9 +143,7 @@ def _timestamps(path: Path, line: int | None) -> ReadError:
     )
 
 
-def _read_case(
-    text: str, header: _Header, missing: Missing, path: Path, line: int
-) -> tuple[NDArray[np.float64], str]:
+def _read_case(text: str, header: _Header, missing: Missing, path: Path, line: int) -> tuple[NDArray[np.float64], str]:
     """Return the values (time, dims) and the label of one data line."""
     if text.startswith("("):
         raise _timestamps(path, line)
@@ -158,9 +154,7 @@ def _read_case(
         if not rows:
             raise ReadError(path, "the series has a label only, or none; write values:label", line)
         if label not in header.classes:
-            raise ReadError(
-                path, f"label {quote(label)} is not one of those that @classLabel lists; mend either", line
-            )
+            raise ReadError(path, f"label {quote(label)} is not one of those that @classLabel lists; mend either", line)
     values = parse_dimensions(rows, path, line)
     return fill_missing(values, missing, path, line), label
 

@@ -52,9 +52,7 @@ def _read_actions(path: Path) -> Iterator[_Action]:
             continue
         match = _ACTION.fullmatch(text)
         if match is None or not recording:
-            raise ReadError(
-                path, f"{quote(text)} is no recording (s01_e01) and no action of one (walk: 252 390)", line
-            )
+            raise ReadError(path, f"{quote(text)} is no recording (s01_e01) and no action of one (walk: 252 390)", line)
         name, first, last = match.groups()
         if "NaN" in (first, last):
             continue
@@ -154,6 +152,4 @@ def read_utkinect(path: str | Path, *, centre: Literal["hip"] | None = "hip") ->
         labels.append(action.name)
     if not series:
         raise ReadError(label_file, "lists no action with frames; fetch it again")
-    return SeriesSet.from_list(
-        list(series.values()), labels, list(series), name="UTKinect", dim_names=_DIM_NAMES
-    )
+    return SeriesSet.from_list(list(series.values()), labels, list(series), name="UTKinect", dim_names=_DIM_NAMES)

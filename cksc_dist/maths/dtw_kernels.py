@@ -22,7 +22,8 @@ With a band, ``-low < j - i < high`` bounds the cells; low and high differ betwe
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numba
@@ -39,7 +40,7 @@ from numba.extending import (
     unbox,
 )
 
-from cksc_dist.maths.simd import Vectors, array_data, counted_loop, index
+from cksc_dist.maths.simd import Vectors, array_data, counted_loop, get, index, put
 
 __all__ = ["MOST_ROW_DIMS", "Tile", "jit", "sweep"]
 
@@ -58,8 +59,6 @@ class Tile(NamedTuple):
     ----------
     rows, vectors
         Frames of a, and vectors of lanes, that are held in registers at once.
-    stride
-        Lanes of a group in memory.
     lanes, bits
         Numbers in a vector, and bits of each.
     dims
@@ -72,7 +71,6 @@ class Tile(NamedTuple):
 
     rows: int
     vectors: int
-    stride: int
     lanes: int
     bits: int
     dims: int
@@ -80,8 +78,8 @@ class Tile(NamedTuple):
     banded: bool
 
     @property
-    def span(self) -> int:
-        """Lanes that are computed at once."""
+    def stride(self) -> int:
+        """Lanes of a group."""
         return self.vectors * self.lanes
 
 
@@ -96,9 +94,12 @@ class TileType(types.Type):
 register_model(TileType)(models.OpaqueModel)
 
 
+_tile_type = cache(TileType)
+
+
 @typeof_impl.register(Tile)
 def _typeof_tile(value: Tile, context: Any) -> TileType:
-    return TileType(value)
+    return _tile_type(value)  # type: ignore[no-any-return]
 
 
 @unbox(TileType)
@@ -115,11 +116,22 @@ def _offset(v: Vectors, i: Any, j: Any) -> Any:
     return v.splat(v.builder.sitofp(v.builder.sub(j, i), v.element))
 
 
+def _by_width(builder: ir.IRBuilder, tile: Tile, span: Any, body: Callable[[int], None]) -> None:
+    """Emit the body for all vectors of a tile, and for one: which is run depends on the span asked for."""
+    narrow = builder.icmp_signed("==", span, index(tile.lanes))
+    with builder.if_else(narrow) as (one, all_of_them):
+        with one:
+            body(1)
+        with all_of_them:
+            body(tile.vectors)
+
+
 @intrinsic
 def row_strip(
-    typing: Any, tile: Any, a: Any, a_at: Any, i: Any, b: Any, b_at: Any, edges: Any, front: Any, lane: Any, limits: Any
-) -> Any:
-    """Pass a strip of ``tile.rows`` frames of a (from frame i) over the frames of b.
+    typing: Any, tile: Any, span: Any, a: Any, a_at: Any, i: Any, b: Any, b_at: Any, edges: Any, front: Any,
+    lane: Any, limits: Any,
+) -> Any:  # fmt: skip
+    """Pass a strip of ``tile.rows`` frames of a (from frame i) over the frames of b, ``span`` lanes of them.
 
     ``front`` holds V of the frame above the strip and receives V of its last frame. The frames of b are
     cut by ``edges`` (4 entries): only between the middle two is every cell of the strip inside the band of
@@ -129,155 +141,150 @@ def row_strip(
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         v = Vectors(builder, t.lanes, t.bits)
-        kinds = signature.args
-        _, a_array, a_start, first, b_array, b_start, edge_array, front_array, lane_at, limit_array = arguments
-        a_data = array_data(context, builder, kinds[1], a_array)
-        b_data = array_data(context, builder, kinds[4], b_array)
-        edge = array_data(context, builder, kinds[6], edge_array)
-        front_data = array_data(context, builder, kinds[7], front_array)
-        limit = array_data(context, builder, kinds[9], limit_array)
+        a_data, b_data, edge, front_data, limit = (
+            array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 5, 7, 8, 10)
+        )
+        width, a_start, first, b_start, lane_at = (arguments[k] for k in (1, 3, 4, 6, 9))
         infinite = v.constant(INFINITY)
-        us = range(t.vectors)
 
         def lane_of(base: Any, u: int) -> Any:
             return builder.add(base, builder.add(lane_at, index(u * t.lanes)))
 
-        frames = [
-            [v.load_splat(a_data, builder.add(a_start, index(r * t.dims + q))) for q in range(t.dims)]
-            for r in range(t.rows)
-        ]
-        if t.banded:
-            low = [v.load(limit, lane_of(index(0), u)) for u in us]
-            high = [v.load(limit, lane_of(index(t.stride), u)) for u in us]
-
-        def column(j: Any, carried: list[Any], masked: bool) -> list[Any]:
-            diagonal, left = list(carried[: t.vectors]), list(carried[t.vectors :])
-            at = builder.mul(j, index(t.stride))
-            frame_at = builder.add(b_start, builder.mul(j, index(t.stride * t.dims)))
-            there = [
-                [v.load(b_data, lane_of(builder.add(frame_at, index(q * t.stride)), u)) for u in us]
-                for q in range(t.dims)
+        def strip(vectors: int) -> None:
+            us = range(vectors)
+            frames = [
+                [v.load_splat(a_data, builder.add(a_start, index(r * t.dims + q))) for q in range(t.dims)]
+                for r in range(t.rows)
             ]
-            up = [v.load(front_data, lane_of(at, u)) for u in us]
-            above = list(up)
-            for r in range(t.rows):
-                if masked:
-                    offset = _offset(v, builder.add(first, index(r)), j)
-                for u in us:
-                    # V[i, j] = min(V[i-1, j-1], V[i, j-1], V[i-1, j]) + c(a_i, b_j)
-                    value = _recurrence(v, diagonal[u], left[r * t.vectors + u], up[u])
-                    for q in range(t.dims):
-                        value = v.add_cost(t.cost, frames[r][q], there[q][u], value)
-                    if masked:
-                        value = v.where(v.inside(offset, low[u], high[u]), value, infinite)
-                    diagonal[u] = left[r * t.vectors + u]
-                    left[r * t.vectors + u] = up[u] = value
-            for u in us:
-                v.store(up[u], front_data, lane_of(at, u))
-            return above + left
+            if t.banded:
+                low = [v.load(limit, lane_of(index(0), u)) for u in us]
+                high = [v.load(limit, lane_of(index(t.stride), u)) for u in us]
 
-        edge_values = [builder.load(builder.gep(edge, [index(e)])) for e in range(4)]
-        begin = edge_values[0] if t.banded else index(0)
-        # V[-1, -1] = 0 starts the path; the corner of a later strip is what the strip above left there
-        at_start = builder.and_(builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0)))
-        corner = [v.where(at_start, v.constant(0.0), infinite) for _ in us]
-        if t.banded:
-            inside = builder.icmp_signed(">", begin, index(0))
-            corner_at = builder.mul(builder.select(inside, builder.sub(begin, index(1)), index(0)), index(t.stride))
-            corner = [v.where(inside, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
-        state = corner + [infinite] * (t.rows * t.vectors)
-        if t.banded:
-            outer, inner = partial(column, masked=True), partial(column, masked=False)
-            for e, body in enumerate((outer, inner, outer)):
-                state = counted_loop(builder, edge_values[e], edge_values[e + 1], state, body)
-        else:
-            counted_loop(builder, begin, edge_values[3], state, partial(column, masked=False))
+            def column(j: Any, carried: list[Any], masked: bool) -> list[Any]:
+                diagonal, left = list(carried[:vectors]), list(carried[vectors:])
+                at = builder.mul(j, index(t.stride))
+                frame_at = builder.add(b_start, builder.mul(j, index(t.stride * t.dims)))
+                there = [
+                    [v.load(b_data, lane_of(builder.add(frame_at, index(q * t.stride)), u)) for u in us]
+                    for q in range(t.dims)
+                ]
+                up = [v.load(front_data, lane_of(at, u)) for u in us]
+                above = list(up)
+                for r in range(t.rows):
+                    if masked:
+                        offset = _offset(v, builder.add(first, index(r)), j)
+                    for u in us:
+                        # V[i, j] = min(V[i-1, j-1], V[i, j-1], V[i-1, j]) + c(a_i, b_j)
+                        value = _recurrence(v, diagonal[u], left[r * vectors + u], up[u])
+                        for q in range(t.dims):
+                            value = v.add_cost(t.cost, frames[r][q], there[q][u], value)
+                        if masked:
+                            value = v.where(v.inside(offset, low[u], high[u]), value, infinite)
+                        diagonal[u] = left[r * vectors + u]
+                        left[r * vectors + u] = up[u] = value
+                for u in us:
+                    v.store(up[u], front_data, lane_of(at, u))
+                return above + left
+
+            edge_values = [builder.load(builder.gep(edge, [index(e)])) for e in range(4)]
+            begin = edge_values[0] if t.banded else index(0)
+            # V[-1, -1] = 0 starts the path; the corner of a later strip is what the strip above left there
+            at_start = builder.and_(
+                builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0))
+            )
+            corner = [v.where(at_start, v.constant(0.0), infinite) for _ in us]
+            if t.banded:
+                inside = builder.icmp_signed(">", begin, index(0))
+                corner_at = builder.mul(builder.select(inside, builder.sub(begin, index(1)), index(0)), index(t.stride))
+                corner = [v.where(inside, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
+            state = corner + [infinite] * (t.rows * vectors)
+            if t.banded:
+                outer, inner = partial(column, masked=True), partial(column, masked=False)
+                for e, body in enumerate((outer, inner, outer)):
+                    state = counted_loop(builder, edge_values[e], edge_values[e + 1], state, body)
+            else:
+                counted_loop(builder, begin, edge_values[3], state, partial(column, masked=False))
+
+        _by_width(builder, t, width, strip)
         return context.get_dummy_value()
 
-    return types.void(tile, a, types.int64, types.int64, b, types.int64, edges, front, types.int64, limits), emit
+    i64 = types.int64
+    return types.void(tile, i64, a, i64, i64, b, i64, edges, front, i64, limits), emit
 
 
 @intrinsic
 def column_tiles(
-    typing: Any,
-    tile: Any,
-    a: Any,
-    a_at: Any,
-    i: Any,
-    tiles: Any,
-    b: Any,
-    b_at: Any,
-    j: Any,
-    dims: Any,
-    column: Any,
-    carry: Any,
-    lane: Any,
-    limits: Any,
-) -> Any:
+    typing: Any, tile: Any, span: Any, a: Any, a_at: Any, i: Any, tiles: Any, b: Any, b_at: Any, j: Any, dims: Any,
+    column: Any, carry: Any, lane: Any, limits: Any,
+) -> Any:  # fmt: skip
     """Put ``tiles`` tiles of ``tile.rows`` frames of a (from frame i) through the recurrence at frame j of b.
 
-    ``column`` holds V[:, j-1] and receives V[:, j]. ``carry`` holds V[i-1, j-1], then V[i-1, j], and receives
-    the same for the frame below the last tile. The frames of a are packed as (tile, dim, row of the tile).
+    ``column`` holds V[:, j-1] and receives V[:, j], for ``span`` lanes. ``carry`` holds V[i-1, j-1], then V[i-1, j],
+    and receives the same for the frame below the last tile. The frames of a are packed as (tile, dim, row of the tile).
     """
     t = tile.tile
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         v = Vectors(builder, t.lanes, t.bits)
-        arrays = {
-            name: array_data(context, builder, signature.args[k], arguments[k])
-            for name, k in (("a", 1), ("b", 5), ("column", 9), ("carry", 10), ("limits", 12))
-        }
-        a_start, first, n_tiles, b_start, j_value, n_dims, lane_at = (arguments[k] for k in (2, 3, 4, 6, 7, 8, 11))
-        us = range(t.vectors)
+        a_data, b_data, column_data, carry_data, limit = (
+            array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 6, 10, 11, 13)
+        )
+        width, a_start, first, n_tiles, b_start, j_value, n_dims, lane_at = (
+            arguments[k] for k in (1, 3, 4, 5, 7, 8, 9, 12)
+        )
 
         def lane_of(base: Any, u: int) -> Any:
             return builder.add(base, builder.add(lane_at, index(u * t.lanes)))
 
-        if t.banded:
-            low = [v.load(arrays["limits"], lane_of(index(0), u)) for u in us]
-            high = [v.load(arrays["limits"], lane_of(index(t.stride), u)) for u in us]
+        def all_tiles(vectors: int) -> None:
+            us = range(vectors)
+            if t.banded:
+                low = [v.load(limit, lane_of(index(0), u)) for u in us]
+                high = [v.load(limit, lane_of(index(t.stride), u)) for u in us]
 
-        def one_tile(number: Any, carried: list[Any]) -> list[Any]:
-            top = builder.add(first, builder.mul(number, index(t.rows)))
-            a_tile = builder.add(a_start, builder.mul(top, n_dims))
+            def one_tile(number: Any, carried: list[Any]) -> list[Any]:
+                top = builder.add(first, builder.mul(number, index(t.rows)))
+                a_tile = builder.add(a_start, builder.mul(top, n_dims))
 
-            def add_dimension(q: Any, costs: list[Any]) -> list[Any]:
-                at = builder.add(b_start, builder.mul(q, index(t.stride)))
-                there = [v.load(arrays["b"], lane_of(at, u)) for u in us]
-                a_row = builder.add(a_tile, builder.mul(q, index(t.rows)))
-                out = []
+                def add_dimension(q: Any, costs: list[Any]) -> list[Any]:
+                    at = builder.add(b_start, builder.mul(q, index(t.stride)))
+                    there = [v.load(b_data, lane_of(at, u)) for u in us]
+                    a_row = builder.add(a_tile, builder.mul(q, index(t.rows)))
+                    out = []
+                    for r in range(t.rows):
+                        here = v.load_splat(a_data, builder.add(a_row, index(r)))
+                        out += [v.add_cost(t.cost, here, there[u], costs[r * vectors + u]) for u in us]
+                    return out
+
+                # c(a_i, b_j) for all frames of the tile, dimension after dimension
+                zeros = [v.constant(0.0)] * (t.rows * vectors)
+                costs = counted_loop(builder, index(0), n_dims, zeros, add_dimension)
+                diagonal, up = carried[:vectors], carried[vectors:]
                 for r in range(t.rows):
-                    here = v.load_splat(arrays["a"], builder.add(a_row, index(r)))
-                    out += [v.add_cost(t.cost, here, there[u], costs[r * t.vectors + u]) for u in us]
-                return out
-
-            # c(a_i, b_j) for all frames of the tile, dimension after dimension
-            zeros = [v.constant(0.0)] * (t.rows * t.vectors)
-            costs = counted_loop(builder, index(0), n_dims, zeros, add_dimension)
-            diagonal, up = carried[: t.vectors], carried[t.vectors :]
-            for r in range(t.rows):
-                row = builder.add(top, index(r))
-                at = builder.mul(row, index(t.stride))
-                if t.banded:
-                    offset = _offset(v, row, j_value)
-                for u in us:
-                    left = v.load(arrays["column"], lane_of(at, u))
-                    # V[i, j] = c(a_i, b_j) + min(V[i-1, j-1], V[i, j-1], V[i-1, j])
-                    up[u] = v.add(costs[r * t.vectors + u], _recurrence(v, diagonal[u], left, up[u]))
+                    row = builder.add(top, index(r))
+                    at = builder.mul(row, index(t.stride))
                     if t.banded:
-                        up[u] = v.where(v.inside(offset, low[u], high[u]), up[u], v.constant(INFINITY))
-                    diagonal[u] = left
-                    v.store(up[u], arrays["column"], lane_of(at, u))
-            return diagonal + up
+                        offset = _offset(v, row, j_value)
+                    for u in us:
+                        left = v.load(column_data, lane_of(at, u))
+                        # V[i, j] = c(a_i, b_j) + min(V[i-1, j-1], V[i, j-1], V[i-1, j])
+                        up[u] = v.add(costs[r * vectors + u], _recurrence(v, diagonal[u], left, up[u]))
+                        if t.banded:
+                            up[u] = v.where(v.inside(offset, low[u], high[u]), up[u], v.constant(INFINITY))
+                        diagonal[u] = left
+                        v.store(up[u], column_data, lane_of(at, u))
+                return diagonal + up
 
-        carried = [v.load(arrays["carry"], index(k * t.lanes)) for k in range(2 * t.vectors)]
-        carried = counted_loop(builder, index(0), n_tiles, carried, one_tile)
-        for k in range(2 * t.vectors):
-            v.store(carried[k], arrays["carry"], index(k * t.lanes))
+            carried = [v.load(carry_data, index(k * t.lanes)) for k in range(2 * vectors)]
+            carried = counted_loop(builder, index(0), n_tiles, carried, one_tile)
+            for k in range(2 * vectors):
+                v.store(carried[k], carry_data, index(k * t.lanes))
+
+        _by_width(builder, t, width, all_tiles)
         return context.get_dummy_value()
 
     i64 = types.int64
-    return types.void(tile, a, i64, i64, i64, b, i64, i64, i64, column, carry, i64, limits), emit
+    return types.void(tile, i64, a, i64, i64, i64, b, i64, i64, i64, column, carry, i64, limits), emit
 
 
 def _tile_constant(name: str) -> Any:
@@ -297,18 +304,21 @@ def _tile_constant(name: str) -> Any:
 
 
 tile_rows = _tile_constant("rows")
-tile_span = _tile_constant("span")
+tile_lanes = _tile_constant("lanes")
+tile_stride = _tile_constant("stride")
 tile_banded = _tile_constant("banded")
 tile_dims = _tile_constant("dims")
 
 
-def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def sweep(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     """Write V at the end of the lanes from ``lane`` on to ``out``; for compiled code only.
 
     Parameters
     ----------
     tiles
         A high and a low tile: as many high ones as fit, then low ones.
+    span
+        How many lanes to compute: those of one vector, or of all.
     a, a_at, a_length, dims
         Packed rows, where the series begins, its frames, and the dimensions.
     b, b_at, ends, e_at
@@ -318,23 +328,25 @@ def sweep(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limit
     band, limits
         Of the Sakoe-Chiba band: over all lanes, and of each lane.
     work, edges, carry, out
-        Scratch of (longest series + 1) x stride, 4, and 2 x span entries; results, one a lane.
+        Scratch of (longest series, padded to tiles) x stride, 4, and 2 x stride entries; results, one a lane.
     """
     raise RuntimeError("sweep is compiled by Numba and cannot be called from Python")
 
 
 @overload(sweep)
-def _choose_form(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def _choose_form(
+    tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out
+):
     return _sweep_rows if tiles[0].tile.dims else _sweep_columns
 
 
 # Slices, min and max are written out below: each of them costs more to compile than the kernel itself.
 
 
-def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def _sweep_rows(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
     high, low = tiles
     stride = len(out)
-    b_length = ends[e_at + lane + tile_span(high) - 1]
+    b_length = ends[e_at + lane + span - 1]
     for k in range(b_length * stride):
         work[k] = np.inf
     edges[0] = 0
@@ -344,19 +356,26 @@ def _sweep_rows(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band,
         whole = i + tile_rows(high) <= a_length
         set_edges(high, edges, band, i, tile_rows(high) if whole else 1, b_length)
         if whole:
-            row_strip(high, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+            row_strip(high, span, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
             i += tile_rows(high)
         else:
-            row_strip(low, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+            row_strip(low, span, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
             i += 1
-    for w in range(lane, lane + tile_span(high)):
-        out[w] = work[(ends[e_at + w] - 1) * stride + w]
+    if ends[e_at + lane] == b_length:
+        # all lanes end at one frame: a copy of neighbours, which is quicker
+        at = (b_length - 1) * stride
+        for w in range(lane, lane + span):
+            put(out, w, get(work, at + w))
+    else:
+        for w in range(lane, lane + span):
+            put(out, w, get(work, (get(ends, e_at + w) - 1) * stride + w))
 
 
-def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def _sweep_columns(
+    tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out
+):
     high, low = tiles
     stride = len(out)
-    span = tile_span(high)
     n_high = a_length // tile_rows(high)
     tiled = n_high * tile_rows(high)
     n_low = (a_length - tiled + tile_rows(low) - 1) // tile_rows(low)
@@ -378,12 +397,12 @@ def _sweep_columns(tiles, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, ba
             # V[-1, -1] = 0 starts the path; a corner inside is a value of the frame before, where one was made
             carry[w] = 0.0 if j == 0 else np.inf
             if start_before < start:
-                carry[w] = work[(start - 1) * stride + lane + w]
+                carry[w] = get(work, (start - 1) * stride + lane + w)
             carry[span + w] = np.inf
         start_before = start
         b_frame = b_at + j * dims * stride
-        column_tiles(high, a, a_at, start, count, b, b_frame, j, dims, work, carry, lane, limits)
-        column_tiles(low, a, a_at, tiled, count_low, b, b_frame, j, dims, work, carry, lane, limits)
+        column_tiles(high, span, a, a_at, start, count, b, b_frame, j, dims, work, carry, lane, limits)
+        column_tiles(low, span, a, a_at, tiled, count_low, b, b_frame, j, dims, work, carry, lane, limits)
         while reading < lane + span and ends[e_at + reading] == j + 1:
             out[reading] = work[(a_length - 1) * stride + reading]
             reading += 1

@@ -15,14 +15,17 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, sweep, tile_span
-from cksc_dist.maths.threads import run_blocks
+from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, sweep, tile_lanes, tile_stride
+from cksc_dist.maths.simd import get, put
+from cksc_dist.maths.threads import resolve_n_jobs, run_blocks
 from cksc_dist.spec import DistanceSpec
 
 __all__ = ["pairwise"]
 
 VECTORS = 2
 ROWS_AT_MOST = 16
+WORK_A_CALL = 1e8
+"""Cells times dims of one call of compiled code: some hundredths of a second."""
 
 
 class Lanes(NamedTuple):
@@ -42,46 +45,6 @@ class Rows(NamedTuple):
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
     padded: NDArray[np.int64]
-
-
-@jit
-def _pack_lanes(values, offsets, order, planes, stride, starts, ends, out):
-    """Fill out[group][plane][frame][dim of the plane][lane]; a lane that ends early repeats its last frame."""
-    n = len(order)
-    dims = values.shape[1] // planes
-    for g in range(len(starts)):
-        longest = ends[g * stride + stride - 1]
-        for w in range(stride):
-            s = order[min(g * stride + w, n - 1)]
-            begin, length = offsets[s], offsets[s + 1] - offsets[s]
-            for plane in range(planes):
-                at = starts[g] + plane * longest * dims * stride + w
-                for t in range(longest):
-                    frame = begin + min(t, length - 1)
-                    for q in range(dims):
-                        out[at] = values[frame, plane * dims + q]
-                        at += stride
-
-
-@jit
-def _pack_rows(values, offsets, order, planes, high, low, starts, out):
-    """Fill out[series][plane][tile][dim of the plane][row of the tile]: high tiles as long as they fit, then low ones.
-
-    A series that ends within a low tile repeats its last frame.
-    """
-    dims = values.shape[1] // planes
-    for i in range(len(order)):
-        begin, end = offsets[order[i]], offsets[order[i] + 1]
-        at = starts[i]
-        for plane in range(planes):
-            t = begin
-            while t < end:
-                height = high if t + high <= end else low
-                for q in range(dims):
-                    for r in range(height):
-                        out[at] = values[t + r if t + r < end else end - 1, plane * dims + q]
-                        at += 1
-                t += height
 
 
 def set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
@@ -116,8 +79,7 @@ def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
 
 @jit
 def _compute(
-    wide,
-    narrow,
+    tiles,
     units,
     first,
     last,
@@ -137,55 +99,59 @@ def _compute(
     ends,
     b_order,
     symmetric,
+    shuffled,
     scratch,
     distances,
 ):
     """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric."""
-    span = tile_span(wide[0])
-    lanes = tile_span(narrow[0])
+    span = tile_stride(tiles[0])
+    lanes = tile_lanes(tiles[0])
     n_columns = len(b_order)
     work, limits, carry, out, block, band, edges = scratch
     for unit in range(first, last):
         g, begin, end = units[unit, 0], units[unit, 1], units[unit, 2]
         e_at = g * span
-        used = min(span, n_columns - e_at)
+        used = span if e_at + span <= n_columns else n_columns - e_at
         banded_length = -1
         for i in range(begin, end):
             a_length = a_lengths[i]
             if a_length != banded_length:
-                set_band(wide[0], frames, fraction, a_length, ends, e_at, band, limits)
+                set_band(tiles[0], frames, fraction, a_length, ends, e_at, band, limits)
                 banded_length = a_length
             # lanes up to the diagonal are not needed
-            lane = max(0, i + 1 - e_at) // lanes * lanes if symmetric else 0
-            for w in range(span):
-                block[i - begin, w] = 0.0
+            lane = (i + 1 - e_at) // lanes * lanes if symmetric and i >= e_at else 0
+            at = (i - begin) * span
             for plane in range(planes):
                 a_at = a_starts[i] + plane * a_padded[i] * dims
                 b_at = b_starts[g] + plane * ends[e_at + span - 1] * dims * span
-                where = (a, a_at, a_length, dims, b, b_at, ends, e_at, lane)
-                if used - lane > lanes:
-                    sweep(wide, *where, band, limits, work, edges, carry, out)
-                elif used > lane:
-                    sweep(narrow, *where, band, limits, work, edges, carry, out)
-                for w in range(lane, used):
-                    block[i - begin, w] += out[w]
-            for w in range(lane, used):
-                total = block[i - begin, w]
-                if per_length:
-                    total = total / (a_length + ends[e_at + w])
-                block[i - begin, w] = np.sqrt(total) if rooted else total
+                if used > lane:
+                    width = span if used - lane > lanes else lanes
+                    sweep(
+                        tiles, width, a, a_at, a_length, dims, b, b_at, ends, e_at, lane,
+                        band, limits, work, edges, carry, out,
+                    )  # fmt: skip
+                for w in range(span):
+                    put(block, at + w, out[w] if plane == 0 else get(block, at + w) + out[w])
+            if per_length:
+                for w in range(span):
+                    put(block, at + w, get(block, at + w) / (a_length + get(ends, e_at + w)))
+            if rooted:
+                for w in range(span):
+                    put(block, at + w, np.sqrt(get(block, at + w)))
         for i in range(begin, end):
-            for w in range(max(0, i + 1 - e_at) if symmetric else 0, used):
-                distances[a_order[i], b_order[e_at + w]] = block[i - begin, w]
+            row, at = a_order[i] * n_columns, (i - begin) * span
+            for w in range(i + 1 - e_at if symmetric and i >= e_at else 0, used):
+                put(distances, row + (b_order[e_at + w] if shuffled else e_at + w), get(block, at + w))
         if symmetric:
             for w in range(used):
-                for i in range(begin, min(end, e_at + w)):
-                    distances[b_order[e_at + w], a_order[i]] = block[i - begin, w]
+                row = b_order[e_at + w] * n_columns
+                for i in range(begin, end if end < e_at + w else e_at + w):
+                    put(distances, row + (a_order[i] if shuffled else i), get(block, (i - begin) * span + w))
 
 
-def _scratch(kind: np.dtype[Any], span: int, longest: int) -> tuple[NDArray[Any], ...]:
+def _scratch(kind: np.dtype[Any], span: int, frames: int) -> tuple[NDArray[Any], ...]:
     """Return the working arrays of one thread (made here because allocations take long to compile)."""
-    floats = [(longest + 1) * span, 2 * span, 2 * span, span, (ROWS_AT_MOST, span)]
+    floats = [frames * span, 2 * span, 2 * span, span, ROWS_AT_MOST * span]
     return (*(np.empty(shape, kind) for shape in floats), np.zeros(4, np.int64), np.zeros(4, np.int64))
 
 
@@ -201,46 +167,68 @@ def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def pack_lanes(values: NDArray[Any], offsets: NDArray[np.int64], planes: int, stride: int) -> Lanes:
-    """Pack series side by side, ``stride`` of them a group."""
+    """Pack series as [group][plane][frame][dim of the plane][lane], ``stride`` of them a group.
+
+    A lane that ends early repeats its last frame, and the last series fills lanes that are left over.
+    """
     order, lengths = _sorted_order(offsets)
-    groups = -(-len(order) // stride)
-    ends = np.full(groups * stride, lengths[-1])
-    ends[: len(order)] = lengths
-    starts = _starts(ends[stride - 1 :: stride] * values.shape[1] * stride)
+    n, dims = len(order), values.shape[1] // planes
+    member = np.minimum(np.arange(-(-n // stride) * stride), n - 1).reshape(-1, stride)
+    ends = lengths[member]
+    longest = ends[:, -1]
+    starts = _starts(longest * values.shape[1] * stride)
     packed = np.empty(int(starts[-1]), values.dtype)
-    _pack_lanes(values, offsets, order, planes, stride, starts[:-1], ends, packed)
-    return Lanes(order, packed, starts[:-1], ends)
+    for length in np.unique(longest):
+        groups = np.flatnonzero(longest == length)  # neighbours, because of the order
+        frame = np.minimum(np.arange(length), ends[groups][:, :, None] - 1) + offsets[order[member[groups]]][:, :, None]
+        block = values[frame].reshape(len(groups), stride, length, planes, dims)
+        packed[starts[groups[0]] : starts[groups[-1] + 1]] = block.transpose(0, 3, 2, 4, 1).ravel()
+    return Lanes(order, packed, starts[:-1], ends.ravel())
 
 
 def pack_rows(values: NDArray[Any], offsets: NDArray[np.int64], planes: int, high: int, low: int) -> Rows:
-    """Pack series one after the other, in tiles of ``high`` frames, then of ``low`` ones."""
+    """Pack series as [series][plane][tile][dim of the plane][row of the tile].
+
+    Tiles have ``high`` frames as long as these fit, then ``low`` ones; a series that ends within a low tile repeats
+    its last frame.
+    """
     order, lengths = _sorted_order(offsets)
+    dims = values.shape[1] // planes
     padded = lengths + -(lengths % high) % low
     starts = _starts(padded * values.shape[1])
     packed = np.empty(int(starts[-1]), values.dtype)
-    _pack_rows(values, offsets, order, planes, high, low, starts[:-1], packed)
+    for length in np.unique(lengths):
+        series = np.flatnonzero(lengths == length)
+        size = int(padded[series[0]])
+        frame = np.minimum(np.arange(size), length - 1) + offsets[order[series]][:, None]
+        block = values[frame].reshape(len(series), size, planes, dims).transpose(0, 2, 1, 3)
+        edge = int(length) // high * high
+        parts = [
+            part.reshape(len(series), planes, -1, height, dims).swapaxes(3, 4).reshape(len(series), planes, -1)
+            for part, height in ((block[:, :, :edge], high), (block[:, :, edge:], low))
+            if part.size
+        ]
+        packed[starts[series[0]] : starts[series[-1] + 1]] = np.concatenate(parts, axis=2).ravel()
     return Rows(order, packed, starts[:-1], lengths, padded)
 
 
 def _units(n_rows: int, n_columns: int, span: int, rows: int, symmetric: bool) -> NDArray[np.int64]:
     """Return (group, first row, last row) of all units of work, largest groups first."""
-    units = [
-        (g, begin, min(begin + rows, last))
-        for g in reversed(range(-(-n_columns // span)))
-        for last in [min(n_rows, (g + 1) * span) if symmetric else n_rows]
-        for begin in range(0, last, rows)
-    ]
-    return np.array(units, dtype=np.int64)
+    groups = np.arange(-(-n_columns // span))[::-1]
+    last = np.minimum(n_rows, (groups + 1) * span) if symmetric else np.full(len(groups), n_rows)
+    counts = -(-last // rows)
+    begin = (np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)) * rows
+    return np.column_stack([np.repeat(groups, counts), begin, np.minimum(begin + rows, np.repeat(last, counts))])
 
 
-def _tiles(spec: DistanceSpec, dims: int, vectors: int) -> tuple[Tile, Tile]:
+def _tiles(spec: DistanceSpec, dims: int) -> tuple[Tile, Tile]:
     """Return the tiles of the kernel for this metric; their shapes change the speed, never a value."""
     bits = 64 if spec.dtype == "float64" else 32
     lanes = 512 // bits
     form = dims if dims <= MOST_ROW_DIMS else 0
     heights = (4, 1) if form else (8, 2)
     return tuple(  # type: ignore[return-value]
-        Tile(rows, vectors, VECTORS * lanes, lanes, bits, form, spec.cost, spec.window is not None) for rows in heights
+        Tile(rows, VECTORS, lanes, bits, form, spec.cost, spec.window is not None) for rows in heights
     )
 
 
@@ -257,10 +245,10 @@ def pairwise(
     total_dims = a[0].shape[1]
     planes = total_dims if spec.mode == "independent" else 1
     dims = total_dims // planes
-    wide, narrow = _tiles(spec, dims, VECTORS), _tiles(spec, dims, 1)
-    span = wide[0].span
+    tiles = _tiles(spec, dims)
+    span = tiles[0].stride
     # the row form reads frames as they come, which is what tiles of one frame are
-    high, low = (tile.rows for tile in wide) if wide[0].dims == 0 else (1, 1)
+    high, low = (tile.rows for tile in tiles) if tiles[0].dims == 0 else (1, 1)
     kind = np.dtype(spec.dtype)
     row_values = a[0].astype(kind, copy=False)
     rows = pack_rows(row_values, a[1], planes, high, low)
@@ -273,17 +261,25 @@ def pairwise(
     units = _units(n_rows, n_columns, span, _rows_a_unit(n_rows, n_columns, span), b is None)
     frames = spec.window if isinstance(spec.window, int) else 0
     fraction = spec.window if isinstance(spec.window, float) else 0.0
+    shuffled = bool((np.diff(rows.order) < 0).any() or (np.diff(lanes.order) < 0).any())
+    longest = int(max(rows.padded.max(), lanes.ends[-1]))
 
     def compute(first: int, last: int) -> None:
         _compute(
-            wide, narrow, units, first, last, planes, dims, spec.cost == "squared", spec.per_length, frames, fraction,
+            tiles, units, first, last, planes, dims, spec.cost == "squared", spec.per_length, frames, fraction,
             rows.values, rows.starts, rows.lengths, rows.padded, rows.order,
             lanes.values, lanes.starts, lanes.ends, lanes.order,
-            b is None, _scratch(kind, span, int(max(rows.lengths[-1], lanes.ends[-1]))), distances,
+            b is None, shuffled, _scratch(kind, span, longest), distances.reshape(-1),
         )  # fmt: skip
 
-    run_blocks(compute, len(units), max(1, len(units) // 64), n_jobs)
+    calls = _calls(float(rows.lengths.sum()) * float(lanes.ends.sum()) * total_dims, resolve_n_jobs(n_jobs))
+    run_blocks(compute, len(units), -(-len(units) // calls), n_jobs)
     return distances
+
+
+def _calls(work: float, jobs: int) -> int:
+    """Return into how many calls the units are cut: a few for each thread, none so long that Ctrl-C waits."""
+    return max(int(work / WORK_A_CALL), 16 * jobs if jobs > 1 else 1)
 
 
 def _rows_a_unit(n_rows: int, n_columns: int, span: int) -> int:

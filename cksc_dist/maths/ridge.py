@@ -137,11 +137,9 @@ def _grow(spaces: list[_Space], product: Product, max_passes: int) -> int:
     passes = 0
     while passes < max_passes:
         open_spaces = [space for space in spaces if not (space.done if passes >= LEAST_PASSES else space.full)]
-        if passes >= LEAST_PASSES and len(spaces) == 2 and spaces[1].done:
-            if spaces[0].least > DOMINATED * spaces[1].theta:
-                break  # K alone does not decide
-        if not open_spaces:
-            break
+        settled = passes >= LEAST_PASSES and len(spaces) == 2 and spaces[1].done
+        if not open_spaces or (settled and spaces[0].least > DOMINATED * spaces[1].theta):
+            break  # in the second case, K alone does not decide
         image = product(np.hstack([space.block for space in open_spaces]))
         passes += 1
         at = 0

@@ -12,9 +12,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from llvmlite import ir
+from numba import types
 from numba.core import cgutils
+from numba.extending import intrinsic
 
-__all__ = ["Vectors", "array_data", "counted_loop"]
+__all__ = ["Vectors", "array_data", "counted_loop", "get", "put"]
 
 INDEX = ir.IntType(64)
 
@@ -27,6 +29,33 @@ def array_data(context: Any, builder: ir.IRBuilder, array_type: Any, array: Any)
 def index(value: int) -> ir.Constant:
     """Return a constant index."""
     return ir.Constant(INDEX, value)
+
+
+@intrinsic
+def get(typing: Any, array: Any, position: Any) -> Any:
+    """Return ``array[position]`` of a contiguous vector.
+
+    Numba lets negative positions count from the end; a position that may be negative makes LLVM gather single
+    numbers where it could copy neighbours. Here, and in `put`, it may not.
+    """
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        data = array_data(context, builder, signature.args[0], arguments[0])
+        return builder.load(builder.gep(data, [arguments[1]]))
+
+    return array.dtype(array, types.int64), emit
+
+
+@intrinsic
+def put(typing: Any, array: Any, position: Any, value: Any) -> Any:
+    """Set ``array[position] = value`` in a contiguous vector; see `get`."""
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        data = array_data(context, builder, signature.args[0], arguments[0])
+        builder.store(arguments[2], builder.gep(data, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, array.dtype), emit
 
 
 def counted_loop(

@@ -41,9 +41,7 @@ from cksc_dist.store.model_files import read_model, write_model
 
 __all__ = ["CKSC"]
 
-_INPUTS: dict[str, type[KernelInput]] = {
-    kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput)
-}
+_INPUTS: dict[str, type[KernelInput]] = {kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput)}
 
 
 class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -269,9 +267,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         rows = self._source.rows(X, self.n_jobs)
         # as they were at fit: parameters may have been set since
         spec = self._spec
-        codes = recall(
-            rows, self._atoms, self._quadratic, spec.sparsity, spec.selection, spec.prune, self.n_jobs
-        )
+        codes = recall(rows, self._atoms, self._quadratic, spec.sparsity, spec.selection, spec.prune, self.n_jobs)
         return rows, codes
 
     def _scores(self, codes: SparseRows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -331,9 +327,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         check_count("top", top)
         check_is_fitted(self)
         if np.ndim(z) > (2 if isinstance(self._source, DtwInput) else 1):
-            raise InputError(
-                f"explain takes one sample, but z has shape {np.shape(z)}; pass one of them, z[0]"
-            )
+            raise InputError(f"explain takes one sample, but z has shape {np.shape(z)}; pass one of them, z[0]")
         rows, codes = self._recall([z])
         g = codes.csr(len(self.interpretability_))
         shares, far = self._scores(codes)

@@ -123,9 +123,7 @@ class DistanceKernel(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
         if spec.repair is None:
             self.spectral_repair_ = None
             return distances, None
-        repaired, self.spectral_repair_ = spectral_repair(
-            gaussian_kernel(distances, self.delta_), spec.repair
-        )
+        repaired, self.spectral_repair_ = spectral_repair(gaussian_kernel(distances, self.delta_), spec.repair)
         return distances, repaired
 
     def __sklearn_tags__(self) -> Any:

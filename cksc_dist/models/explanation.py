@@ -78,12 +78,8 @@ class Explanation:
             f"training samples and {self.n_atoms} atoms has cosine {self.similarity:.3f} with the sample"
         ]
         ranked = sorted(self.shares.items(), key=lambda item: -item[1])
-        lines.append(
-            "  classes  " + ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005)
-        )
-        lines += [
-            f"  sample   row {part.row} of class {part.label}: {part.share:.0%}" for part in self.samples
-        ]
+        lines.append("  classes  " + ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005))
+        lines += [f"  sample   row {part.row} of class {part.label}: {part.share:.0%}" for part in self.samples]
         lines += [
             f"  atom     {part.atom} ({part.interpretability:.0%} {part.label}): weight {part.weight:.3f}"
             for part in self.atoms

@@ -85,8 +85,7 @@ class PrecomputedInput:
         if len(bad):
             i, j = bad[0]
             raise InputError(
-                f"K[{i}, {j}] is {K[i, j]}; every entry must be finite: compute it again, or leave out that "
-                "sample"
+                f"K[{i}, {j}] is {K[i, j]}; every entry must be finite: compute it again, or leave out that sample"
             )
         return np.ascontiguousarray(K[:, self.support])
 
@@ -127,9 +126,7 @@ class RbfInput:
         one = (X, np.arange(len(X) + 1))
         if X is self.vectors:
             return pairwise_distances(one, None, DistanceSpec(), n_jobs)
-        return pairwise_distances(
-            one, (self.vectors, np.arange(len(self.vectors) + 1)), DistanceSpec(), n_jobs
-        )
+        return pairwise_distances(one, (self.vectors, np.arange(len(self.vectors) + 1)), DistanceSpec(), n_jobs)
 
     def keep(self, support: Index) -> None:
         """Keep the vectors that carry weight."""
@@ -138,9 +135,7 @@ class RbfInput:
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of new vectors with the kept ones."""
         assert self.gamma is not None
-        return gaussian_kernel(
-            self._distances(np.ascontiguousarray(X, dtype=np.float64), n_jobs), 1.0 / self.gamma
-        )
+        return gaussian_kernel(self._distances(np.ascontiguousarray(X, dtype=np.float64), n_jobs), 1.0 / self.gamma)
 
     @property
     def n_features(self) -> int:

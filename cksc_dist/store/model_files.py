@@ -38,9 +38,7 @@ def _digest(arrays: dict[str, NDArray[Any]], settings: dict[str, Any]) -> str:
     return total.hexdigest()
 
 
-def write_model(
-    path: str | Path, model: str, arrays: dict[str, NDArray[Any]], settings: dict[str, Any]
-) -> None:
+def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], settings: dict[str, Any]) -> None:
     """Write a model; an earlier model of that name is replaced once the new one is complete.
 
     Parameters
