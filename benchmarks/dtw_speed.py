@@ -86,7 +86,7 @@ def main():
                             seconds, theirs = clock(call)
                             times["peer"].append(seconds)
                     for dtype in ("float64", "float32"):
-                        seconds, ours = clock(lambda d=dtype: pairwise_dtw(series, dtype=d, **setting))
+                        seconds, ours = clock(lambda d=dtype, x=series, s=setting: pairwise_dtw(x, dtype=d, **s))
                         times[dtype].append(seconds)
                         if dtype == "float64":
                             upper = np.triu_indices(n, 1)

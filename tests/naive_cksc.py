@@ -59,9 +59,7 @@ def sample_errors(K: Float, U: Float, G: Float) -> Float:
 
 def objective(K: Float, M: Float, U: Float, G: Float, alpha: float, beta: float) -> Terms:
     UG = U @ G
-    return Terms(
-        float(sample_errors(K, U, G).sum()), beta * float((UG**2).sum()), alpha * float((M * UG.T).sum())
-    )
+    return Terms(float(sample_errors(K, U, G).sum()), beta * float((UG**2).sum()), alpha * float((M * UG.T).sum()))
 
 
 def least_ridge(K: Float, M: Float, alpha: float) -> float:
@@ -74,9 +72,7 @@ def code_problem(K: Float, M: Float, U: Float, i: int, alpha: float, beta: float
     return 2.0 * U.T @ (K + beta * np.eye(len(K))) @ U, U.T @ (alpha * M[:, i] - 2.0 * K[:, i])
 
 
-def atom_problem(
-    K: Float, M: Float, U: Float, G: Float, j: int, alpha: float, beta: float
-) -> tuple[Float, Float]:
+def atom_problem(K: Float, M: Float, U: Float, G: Float, j: int, alpha: float, beta: float) -> tuple[Float, Float]:
     """H and c of 1/2 u'H u + c'u for atom j.
 
     With E_j = I - sum_{l != j} u_l g^l, so that U G = (I - E_j) + u_j g^j, the three terms of J are
@@ -96,9 +92,7 @@ def atom_problem(
     return H, c
 
 
-def recall_problem(
-    K: Float, M: Float, U: Float, k_z: Float, alpha: float, beta: float
-) -> tuple[Float, Float]:
+def recall_problem(K: Float, M: Float, U: Float, k_z: Float, alpha: float, beta: float) -> tuple[Float, Float]:
     """H and c of the code of a new sample."""
     return 2.0 * U.T @ (K + alpha * M + beta * np.eye(len(K))) @ U, -2.0 * U.T @ k_z
 
@@ -207,9 +201,7 @@ def atom_pass(
             trial = U.copy()
             trial[:, j] = new
             # the gain of the first is known; the others must lower J given those before them
-            if not changed or sum(objective(K, M, trial, G, alpha, beta)) < sum(
-                objective(K, M, U, G, alpha, beta)
-            ):
+            if not changed or sum(objective(K, M, trial, G, alpha, beta)) < sum(objective(K, M, U, G, alpha, beta)):
                 U = trial
                 changed.append(j)
         for j in changed:

@@ -36,9 +36,7 @@ def lawson_hanson(H: Float, c: Float, support: list[int], x: Float) -> tuple[lis
     return support, z
 
 
-def nqp(
-    H: Float, c: Float, T: int, *, selection: str = "scaled", prune: float = 0.0, tol: float = 1e-10
-) -> Float:
+def nqp(H: Float, c: Float, T: int, *, selection: str = "scaled", prune: float = 0.0, tol: float = 1e-10) -> Float:
     n = len(c)
     support: list[int] = []
     banned: set[int] = set()
@@ -47,9 +45,7 @@ def nqp(
         # 2. the most negative gradient outside the support
         g = H @ x + c
         floor = -tol * np.abs(c).max()
-        candidates = [
-            j for j in range(n) if j not in support and j not in banned and H[j, j] > 0 and g[j] < floor
-        ]
+        candidates = [j for j in range(n) if j not in support and j not in banned and H[j, j] > 0 and g[j] < floor]
         if not candidates:
             break
         j = min(candidates, key=lambda j: g[j] / np.sqrt(H[j, j]) if selection == "scaled" else g[j])

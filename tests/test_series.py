@@ -137,9 +137,7 @@ def test_numbers_of_one_kind_but_several_sizes_are_one_kind() -> None:
     ],
 )
 def test_what_is_no_set(data: SeriesSet, change: dict[str, Any], words: str) -> None:
-    parts = {
-        name: getattr(data, name) for name in ("values", "offsets", "labels", "ids", "name", "dim_names")
-    }
+    parts = {name: getattr(data, name) for name in ("values", "offsets", "labels", "ids", "name", "dim_names")}
     with pytest.raises(InputError, match=f"^taps: {words}"):
         SeriesSet(**(parts | change))
 
@@ -148,9 +146,7 @@ def test_what_is_no_set(data: SeriesSet, change: dict[str, Any], words: str) -> 
 def test_a_value_that_is_not_finite_is_named_by_series_and_frame(data: SeriesSet, bad: float) -> None:
     values = data.values.copy()
     values[6, 1] = bad
-    with pytest.raises(
-        InputError, match=r"taps: series 2 \(id z\) has a NaN or infinite value in frame 2; fill"
-    ):
+    with pytest.raises(InputError, match=r"taps: series 2 \(id z\) has a NaN or infinite value in frame 2; fill"):
         SeriesSet(values, data.offsets, data.labels, data.ids, name="taps")
 
 

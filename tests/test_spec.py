@@ -84,9 +84,7 @@ def test_another_process_gives_the_same_fingerprints() -> None:
     code = f"from cksc_dist.spec import *; print(*[fingerprint(eval(t)) for t in {list(KNOWN)!r}])"
     for seed in ("1", "2"):
         environment = os.environ | {"PYTHONHASHSEED": seed}
-        done = subprocess.run(
-            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.split() == list(KNOWN.values())
 
 

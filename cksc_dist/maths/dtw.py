@@ -36,16 +36,14 @@ _ENGINE_HOME = {
 }
 
 
-def resolve_engine(spec: DistanceSpec, dims: int) -> str:
-    """Return the engine that ``auto`` stands for.
+def resolve_engine(spec: DistanceSpec) -> str:
+    """Return the engine that ``auto`` stands for: `simd`.
 
-    The rule looks at the settings and dims alone, never at the number or length of the series, so that a
-    value keeps its bits in whatever set it is computed. ``benchmarks/dtw_engines.py`` shows which engine is
-    the quicker one where.
+    It is the quicker one at every shape that takes a thousandth of a second or more (``benchmarks/dtw_engines.py``).
+    The rule may look at settings only, never at the number or length of the series: a value keeps its bits in
+    whatever set it is computed.
     """
-    if spec.engine != "auto":
-        return spec.engine
-    return "simd"
+    return "simd" if spec.engine == "auto" else spec.engine
 
 
 def pairwise_dtw(
@@ -114,14 +112,25 @@ def pairwise_dtw(
     return pairwise_distances(a, b, spec, n_jobs)
 
 
-def pairwise_distances(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None = None) -> NDArray[Any]:
-    """Return the matrix of distances of checked ragged sets; b None: of a with itself."""
+def pairwise_distances(
+    a: Ragged,
+    b: Ragged | None,
+    spec: DistanceSpec,
+    n_jobs: int | None = None,
+    names: tuple[str, str] = ("A", "B"),
+) -> NDArray[Any]:
+    """Return the matrix of distances of checked ragged sets; b None: of a with itself.
+
+    ``names`` is what the sets are called in an error.
+    """
     dims = a[0].shape[1]
     if b is not None and b[0].shape[1] != dims:
-        raise InputError(f"A has {dims} dims but B has {b[0].shape[1]}; both sets must have the same dims")
-    engine = import_module(_ENGINE_HOME[resolve_engine(spec, dims)])
-    a = _prepare(a, spec, "A")
-    b = None if b is None else _prepare(b, spec, "B")
+        raise InputError(
+            f"{names[0]} has {dims} dims but {names[1]} has {b[0].shape[1]}; both sets must have the same dims"
+        )
+    engine = import_module(_ENGINE_HOME[resolve_engine(spec)])
+    a = _prepare(a, spec, names[0])
+    b = None if b is None else _prepare(b, spec, names[1])
     distances: NDArray[Any] = engine.pairwise(a, b, spec, n_jobs)
     return distances
 

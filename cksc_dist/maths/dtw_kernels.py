@@ -99,7 +99,7 @@ _tile_type = cache(TileType)
 
 @typeof_impl.register(Tile)
 def _typeof_tile(value: Tile, context: Any) -> TileType:
-    return _tile_type(value)  # type: ignore[no-any-return]
+    return _tile_type(value)
 
 
 @unbox(TileType)

@@ -78,34 +78,32 @@ def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
 
 
 @jit
-def _compute(
-    tiles,
-    units,
-    first,
-    last,
-    planes,
-    dims,
-    rooted,
-    per_length,
-    frames,
-    fraction,
-    a,
-    a_starts,
-    a_lengths,
-    a_padded,
-    a_order,
-    b,
-    b_starts,
-    ends,
-    b_order,
-    symmetric,
-    shuffled,
-    scratch,
-    distances,
-):
-    """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric."""
+def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled, scratch, distances):
+    """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric.
+
+    Parameters
+    ----------
+    tiles
+        High and low tile of the kernel.
+    units
+        (group of lanes, first row, last row) of each unit.
+    metric
+        Planes that are warped on their own, dims of each, whether the root is taken, whether path sums are divided
+        by the lengths, and the window in frames and as a fraction (0: not so).
+    rows, lanes
+        `Rows` and `Lanes` as plain tuples.
+    symmetric, shuffled
+        Whether rows and lanes are the same set; whether their order differs from that of the result.
+    scratch
+        Working arrays that no other thread uses.
+    distances
+        The result, as one vector.
+    """
+    planes, dims, rooted, per_length, frames, fraction = metric
+    a_order, a, a_starts, a_lengths, a_padded = rows
+    b_order, b, b_starts, ends = lanes
     span = tile_stride(tiles[0])
-    lanes = tile_lanes(tiles[0])
+    vector = tile_lanes(tiles[0])
     n_columns = len(b_order)
     work, limits, carry, out, block, band, edges = scratch
     for unit in range(first, last):
@@ -119,13 +117,13 @@ def _compute(
                 set_band(tiles[0], frames, fraction, a_length, ends, e_at, band, limits)
                 banded_length = a_length
             # lanes up to the diagonal are not needed
-            lane = (i + 1 - e_at) // lanes * lanes if symmetric and i >= e_at else 0
+            lane = (i + 1 - e_at) // vector * vector if symmetric and i >= e_at else 0
             at = (i - begin) * span
             for plane in range(planes):
                 a_at = a_starts[i] + plane * a_padded[i] * dims
                 b_at = b_starts[g] + plane * ends[e_at + span - 1] * dims * span
                 if used > lane:
-                    width = span if used - lane > lanes else lanes
+                    width = span if used - lane > vector else vector
                     sweep(
                         tiles, width, a, a_at, a_length, dims, b, b_at, ends, e_at, lane,
                         band, limits, work, edges, carry, out,
@@ -264,13 +262,13 @@ def pairwise(
     shuffled = bool((np.diff(rows.order) < 0).any() or (np.diff(lanes.order) < 0).any())
     longest = int(max(rows.padded.max(), lanes.ends[-1]))
 
+    metric = (planes, dims, spec.cost == "squared", spec.per_length, frames, fraction)
+
     def compute(first: int, last: int) -> None:
-        _compute(
-            tiles, units, first, last, planes, dims, spec.cost == "squared", spec.per_length, frames, fraction,
-            rows.values, rows.starts, rows.lengths, rows.padded, rows.order,
-            lanes.values, lanes.starts, lanes.ends, lanes.order,
-            b is None, shuffled, _scratch(kind, span, longest), distances.reshape(-1),
-        )  # fmt: skip
+        scratch = _scratch(kind, span, longest)
+        # plain tuples, because a class would be part of what the compiled code is cached under
+        shared = (tuple(rows), tuple(lanes), b is None, shuffled, scratch, distances.reshape(-1))
+        _compute(tiles, units, first, last, metric, *shared)
 
     calls = _calls(float(rows.lengths.sum()) * float(lanes.ends.sum()) * total_dims, resolve_n_jobs(n_jobs))
     run_blocks(compute, len(units), -(-len(units) // calls), n_jobs)

@@ -108,7 +108,7 @@ class _Space:
     @property
     def full(self) -> bool:
         """Whether nothing is left to add: the space is invariant, or everything."""
-        return self.block.shape[1] == 0
+        return not self.block.size
 
     @property
     def done(self) -> bool:

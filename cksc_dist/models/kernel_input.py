@@ -163,7 +163,7 @@ class DtwInput:
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of the series, with bandwidth and repair from them."""
         self.series = ragged(X, name="X")
-        D = pairwise_distances(self.series, None, self.distance, n_jobs)
+        D = pairwise_distances(self.series, None, self.distance, n_jobs, names=("X", "X"))
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
         K: NDArray[Any] = self.transform.fit_transform(D)
         return K
@@ -188,7 +188,7 @@ class DtwInput:
                 f"X has {dims} dims, but the model was trained on series with {self.n_features}; give series "
                 "of the same dims, and even a single one in a list"
             )
-        D = pairwise_distances(new, self.series, self.distance, n_jobs)
+        D = pairwise_distances(new, self.series, self.distance, n_jobs, names=("X", "the training series"))
         return np.ascontiguousarray(self.transform.transform(D)[:, self.columns])
 
     @property

@@ -9,6 +9,7 @@ A model appears under its name in one rename, when it is complete.
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
@@ -53,6 +54,7 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
         Anything that JSON can hold.
     """
     target = Path(path)
+    _put_back(target)
     if target.exists() and _attributes(target).get("format") != FORMAT:
         raise ModelFileError(f"{target} exists and is no saved model; choose another name or remove it")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -95,6 +97,14 @@ def _put_in_place(partial: Path, target: Path) -> None:
     shutil.rmtree(aside, ignore_errors=True)
 
 
+def _put_back(target: Path) -> None:
+    """Undo a replacement that was killed between its two renames: the old model is still there, set aside."""
+    if not target.exists():
+        for aside in sorted(target.parent.glob(f"{glob.escape(target.name)}.*.replaced")):
+            aside.rename(target)
+            break
+
+
 def _attributes(path: Path) -> dict[str, Any]:
     try:
         metadata = json.loads((path / "zarr.json").read_text())
@@ -107,6 +117,7 @@ def _attributes(path: Path) -> dict[str, Any]:
 def read_model(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
     """Return the class name, the arrays and the settings of a saved model, or say what is wrong with it."""
     source = Path(path)
+    _put_back(source)
     if not source.exists():
         raise ModelFileError(f"{source} does not exist; give the folder that save() wrote")
     attributes = _attributes(source)

@@ -18,9 +18,7 @@ MULTI = """% a comment
 @attribute class {a,'b c', "d"}
 @data
 """
-SINGLE = (
-    "@relation one\n@attribute 'the first' numeric\n@attribute t1 real\n@attribute class{a,'b, c'}\n@data\n"
-)
+SINGLE = "@relation one\n@attribute 'the first' numeric\n@attribute t1 real\n@attribute class{a,'b, c'}\n@data\n"
 
 
 @pytest.fixture
@@ -29,9 +27,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_multivariate_rows_are_dimensions(file: Path) -> None:
-    file.write_text(
-        MULTI + "'1,2,3\\n4,5,6',a\n\"7,8,9\\n0,0,0\\n\" , 'b c'\n'1,1,1\\n2,2,2',d\n'1,1,1\\n2,2,2',?\n"
-    )
+    file.write_text(MULTI + "'1,2,3\\n4,5,6',a\n\"7,8,9\\n0,0,0\\n\" , 'b c'\n'1,1,1\\n2,2,2',d\n'1,1,1\\n2,2,2',?\n")
     data = read_arff(file)
     assert data.name == "two taps"
     assert data.labels.tolist() == ["a", "b c", "d", "?"]

@@ -22,12 +22,8 @@ ARFF = (
     "@end taps\n@attribute class {a,'b c'}\n@data\n'1,2\\n3,?',a\n'5,?\\n7,?','b c'\n"
 )
 SNIPPETS = st.one_of(
-    st.sampled_from(
-        ["?", ",", ":", "\n", "'", '"', "\\n", "@", "@data\n", "@end", "{", "}", "(", "NaN", "inf"]
-    ),
-    st.sampled_from(
-        ["1e308", "-1e308", "true", "relational", "9" * 5000, "\x00", "\ufeff", "\u2028", "\r", "#"]
-    ),
+    st.sampled_from(["?", ",", ":", "\n", "'", '"', "\\n", "@", "@data\n", "@end", "{", "}", "(", "NaN", "inf"]),
+    st.sampled_from(["1e308", "-1e308", "true", "relational", "9" * 5000, "\x00", "\ufeff", "\u2028", "\r", "#"]),
     st.text(max_size=8),
 )
 EDITS = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 12), SNIPPETS), min_size=1, max_size=4)
@@ -41,9 +37,7 @@ def edited(text: str, edits: list[tuple[float, int, str]]) -> str:
     return text
 
 
-def read_bytes(
-    reader: Callable[..., SeriesSet], folder: Path, content: bytes, missing: str
-) -> SeriesSet | None:
+def read_bytes(reader: Callable[..., SeriesSet], folder: Path, content: bytes, missing: str) -> SeriesSet | None:
     file = folder / "fuzzed"
     file.write_bytes(content)
     try:
@@ -78,9 +72,7 @@ def test_edited_files(
 @READERS
 @settings(max_examples=100, deadline=None)
 @given(content=st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
-def test_any_bytes_after_the_header(
-    reader: Callable[..., SeriesSet], text: str, folder: Path, content: bytes
-) -> None:
+def test_any_bytes_after_the_header(reader: Callable[..., SeriesSet], text: str, folder: Path, content: bytes) -> None:
     header = text[: text.index("@data\n") + 6].encode()
     read_bytes(reader, folder, content, "error")
     read_bytes(reader, folder, header + content, "interpolate")

@@ -34,9 +34,7 @@ def test_numbers_in_every_version(options: dict[str, Any]) -> None:
     check_structure(saved({"a": np.eye(3), "b": np.arange(5), "c": np.eye(2) * 1j}, **options))
 
 
-@pytest.mark.parametrize(
-    "value", ["text", "", cell("a", cell()), {"x": 1, "y": {"z": "w"}}, SIGNS["data_all"]]
-)
+@pytest.mark.parametrize("value", ["text", "", cell("a", cell()), {"x": 1, "y": {"z": "w"}}, SIGNS["data_all"]])
 def test_texts_cells_and_structs(value: Any) -> None:
     check_structure(saved({"value": value}))
     check_structure(saved({"value": value}, do_compression=True))
@@ -60,9 +58,7 @@ NAMES = (element(5, struct.pack("<I", 2)), element(1, b"x\0y\0"))
 
 
 def test_files_made_by_hand_hold_together() -> None:
-    check_structure(
-        file_of(NUMBER, matrix(1, (1, 2), NUMBER, NUMBER), matrix(2, (1, 1), *NAMES, NUMBER, NUMBER))
-    )
+    check_structure(file_of(NUMBER, matrix(1, (1, 2), NUMBER, NUMBER), matrix(2, (1, 1), *NAMES, NUMBER, NUMBER)))
     check_structure(file_of(matrix(0x806, (1, 1), element(9, bytes(8)), element(9, bytes(8)))))
 
 

@@ -51,9 +51,7 @@ def test_ragged_form_without_ids(file: Path) -> None:
 
 
 def test_ragged_form_of_one_dimension(file: Path) -> None:
-    np.savez(
-        file, values=np.arange(5, dtype=np.int16), offsets=np.array([0, 2, 5], dtype=np.uint8), labels=[1, 2]
-    )
+    np.savez(file, values=np.arange(5, dtype=np.int16), offsets=np.array([0, 2, 5], dtype=np.uint8), labels=[1, 2])
     assert read_npz(file)[1].tolist() == [[2.0], [3.0], [4.0]]
 
 
@@ -147,9 +145,7 @@ def test_damaged_archives(file: Path) -> None:
 
 def test_a_huge_declared_shape(file: Path) -> None:
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 10**3)}
-    )
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 10**3)})
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("X.npy", header.getvalue())
         archive.writestr("y.npy", header.getvalue())

@@ -18,9 +18,7 @@ def write_ts(path: Path, *cases: str, name: str = "taps") -> Path:
 
 
 def write_arff(path: Path, *cases: str) -> Path:
-    path.write_text(
-        "@relation taps\n@attribute t numeric\n@attribute c {a,b}\n@data\n" + "\n".join(cases) + "\n"
-    )
+    path.write_text("@relation taps\n@attribute t numeric\n@attribute c {a,b}\n@data\n" + "\n".join(cases) + "\n")
     return path
 
 
@@ -101,9 +99,7 @@ def test_no_paths() -> None:
 def test_options_reach_the_reader_and_others_are_refused(tmp_path: Path) -> None:
     file = write_ts(tmp_path / "taps.ts", "1,?:a")
     assert read(file, missing="interpolate")[0].tolist() == [[1.0], [1.0]]
-    with pytest.raises(
-        InputError, match=r"taps.ts: option 'centre' does not apply to it; its form takes missing"
-    ):
+    with pytest.raises(InputError, match=r"taps.ts: option 'centre' does not apply to it; its form takes missing"):
         read(file, centre=None)
     write_npz(tmp_path / "taps.npz", make_gestures(1, 1))
     with pytest.raises(InputError, match="option 'missing' does not apply to it; its form takes no options"):
@@ -119,9 +115,7 @@ def test_sets_that_do_not_join(tmp_path: Path) -> None:
         read([file, wide])
     numbered, named = tmp_path / "numbered.npz", tmp_path / "named.npz"
     write_npz(numbered, SeriesSet.from_list(np.zeros((1, 2, 1)), [1]))
-    with pytest.raises(
-        ReadError, match=r"numbered.npz: has labels of kind int but those of .*taps.ts are str"
-    ):
+    with pytest.raises(ReadError, match=r"numbered.npz: has labels of kind int but those of .*taps.ts are str"):
         read([file, numbered])
     write_npz(named, SeriesSet.from_list(np.zeros((1, 2, 1)), ["a"], dim_names=["x"]))
     with pytest.raises(ReadError, match=r"named.npz: has other names of dims than .*taps.ts"):

@@ -61,9 +61,7 @@ def test_comments_may_be_in_any_encoding_but_data_may_not(file: Path) -> None:
 def test_missing_values_are_refused_or_interpolated(file: Path, gap: str) -> None:
     row = f"{gap},1,{gap},{gap},4,{gap}"
     file.write_text(f"{LABELLED}0,0:1,1:a\n{row}:0,1,2,3,4,5:b\n")
-    with pytest.raises(
-        ReadError, match=r'line 4: value 1 of dimension 1 is missing; .*missing="interpolate"'
-    ):
+    with pytest.raises(ReadError, match=r'line 4: value 1 of dimension 1 is missing; .*missing="interpolate"'):
         read_ts(file)
     np.testing.assert_allclose(read_ts(file, missing="interpolate")[1][:, 0], [1, 1, 2, 3, 4, 4])
 

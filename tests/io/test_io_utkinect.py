@@ -62,9 +62,7 @@ def test_the_joints_folder_itself_is_recognised(folder: Path) -> None:
 def test_the_list_with_typing_errors_is_not_used(folder: Path) -> None:
     labels = folder / "joints" / "actionLabel_modified.txt"
     labels.rename(labels.with_name("actionLabel.txt"))
-    with pytest.raises(
-        ReadError, match=r"has no actionLabel_modified.txt.*actionLabel.txt has typing errors"
-    ):
+    with pytest.raises(ReadError, match=r"has no actionLabel_modified.txt.*actionLabel.txt has typing errors"):
         read(folder)
 
 

@@ -203,9 +203,7 @@ def test_objective_never_rises_on_a_float32_kernel(kind: str, schedule: Any) -> 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("alpha", "sparsity"), [(0.05, 1), (0.5, 2), (5.0, 3)])
-def test_objective_never_rises_with_atoms_that_nobody_uses(
-    alpha: float, sparsity: int, schedule: Any
-) -> None:
+def test_objective_never_rises_with_atoms_that_nobody_uses(alpha: float, sparsity: int, schedule: Any) -> None:
     spec = ModelSpec(sparsity=sparsity, alpha=alpha, atoms_per_class=20, schedule=schedule)
     assert assert_never_rises(problem("uneven diagonal", [25, 25, 25], 0), spec, seed=0) > 0
 
@@ -300,9 +298,7 @@ def test_history_is_what_was_reported_and_ends_at_the_dense_objective(schedule: 
     assert not fit.converged
     assert [step for step, _ in reported] == [*["codes", "atoms"] * 5, "codes"]
     assert fit.history.shape == (11, len(TERMS))
-    np.testing.assert_array_equal(
-        fit.history, [[getattr(now, term) for term in TERMS] for _, now in reported]
-    )
+    np.testing.assert_array_equal(fit.history, [[getattr(now, term) for term in TERMS] for _, now in reported])
     assert fit.beta == pytest.approx(exact_ridge(case, 0.2), rel=1e-4)
     U, G = dense(fit)
     expected = naive.objective(K, naive.other_class(y, n_classes), U, G, 0.2, fit.beta)

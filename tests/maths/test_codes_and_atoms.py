@@ -87,9 +87,7 @@ def random_rows(rng: np.random.Generator, rows: int, columns: int, width: int) -
     return sparse_rows(dense, width)
 
 
-def random_state(
-    seed: int, sizes: tuple[int, ...] = (22, 9, 30), width: int = 4, per_class: int = 5
-) -> State:
+def random_state(seed: int, sizes: tuple[int, ...] = (22, 9, 30), width: int = 4, per_class: int = 5) -> State:
     """Random atoms of norm 1 and random codes, on an indefinite kernel whose diagonal is not 1."""
     rng = np.random.default_rng(seed)
     y = naive.labels(list(sizes), rng)
@@ -243,9 +241,7 @@ def test_rounds_hold_every_atom_once_and_no_class_twice(home: list[int]) -> None
         for members in found:
             assert len(set(classes[members].tolist())) == len(members) > 0
     assert len(rounds(classes, "interleaved")) == np.bincount(classes).max()
-    assert [m.tolist() for m in rounds(classes, "interleaved")] == naive.schedule_rounds(
-        classes, "interleaved"
-    )
+    assert [m.tolist() for m in rounds(classes, "interleaved")] == naive.schedule_rounds(classes, "interleaved")
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "interleaved"])
@@ -405,9 +401,7 @@ def test_half_steps_have_the_same_bits_for_any_number_of_threads() -> None:
     for n_jobs in (None, 1, 2):
         _, step = take_atoms(state, 0.1, 6.0, "interleaved", n_jobs=n_jobs)
         codes = code_step(state.codes, state.diagonal, state.KU, state.dictionary, state.y, 6.0, spec, n_jobs)
-        recalled = recall(
-            state.K, state.atoms, recall_quadratic(state.dictionary, 0.1, 6.0), 4, "scaled", 0.0, n_jobs
-        )
+        recalled = recall(state.K, state.atoms, recall_quadratic(state.dictionary, 0.1, 6.0), 4, "scaled", 0.0, n_jobs)
         parts = (*step.atoms, *step.codes, step.KU, *codes, *recalled)
         results.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
     assert results[0] == results[1] == results[2]

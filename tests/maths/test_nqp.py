@@ -24,9 +24,7 @@ Float = NDArray[np.float64]
 SELECTIONS = ("scaled", "plain")
 
 
-def problem(
-    rng: np.random.Generator, rows: int, n: int, spread: float = 0.0
-) -> tuple[Float, Float, Float, Float]:
+def problem(rng: np.random.Generator, rows: int, n: int, spread: float = 0.0) -> tuple[Float, Float, Float, Float]:
     """Least squares as NQP; `spread` is how many powers of ten the columns differ by."""
     A = rng.normal(size=(rows, n)) * 10.0 ** rng.uniform(-spread / 2, spread / 2, size=n)
     b = rng.normal(size=rows)

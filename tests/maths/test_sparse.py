@@ -32,9 +32,7 @@ def some_rows(rows: int, columns: int, width: int, seed: int) -> tuple[SparseRow
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
-@given(
-    rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 9), seed=st.integers(0, 2**16)
-)
+@given(rows=st.integers(1, 12), columns=st.integers(1, 12), width=st.integers(1, 9), seed=st.integers(0, 2**16))
 def test_round_trip(rows: int, columns: int, width: int, seed: int) -> None:
     there, dense = some_rows(rows, columns, width, seed)
     matrix = there.csr(columns)
@@ -56,9 +54,7 @@ def test_rows_without_entries() -> None:
 
 
 def test_rows_of_an_unsorted_matrix_come_out_ascending() -> None:
-    unsorted = sparse.csr_array(
-        (np.array([1.0, 2.0, 3.0]), np.array([4, 0, 2]), np.array([0, 2, 3])), shape=(2, 5)
-    )
+    unsorted = sparse.csr_array((np.array([1.0, 2.0, 3.0]), np.array([4, 0, 2]), np.array([0, 2, 3])), shape=(2, 5))
     rows = SparseRows.from_csr(unsorted, 3)
     np.testing.assert_array_equal(rows.indices, [[0, 4, -1], [2, -1, -1]])
     np.testing.assert_array_equal(rows.values, [[2.0, 1.0, 0.0], [3.0, 0.0, 0.0]])

@@ -168,9 +168,7 @@ def test_grid_search_through_a_pipeline_on_distances(problem: Problem) -> None:
     assert np.array_equal(shares, fitted(problem, alpha=best).class_shares(problem.K_test))
 
 
-@pytest.mark.parametrize(
-    "method", ["predict", "class_shares", "predict_proba", "decision_function", "transform"]
-)
+@pytest.mark.parametrize("method", ["predict", "class_shares", "predict_proba", "decision_function", "transform"])
 def test_nothing_is_predicted_before_fit(problem: Problem, method: str) -> None:
     with pytest.raises(NotFittedError):
         getattr(CKSC(), method)(problem.K_test)
@@ -196,9 +194,7 @@ def test_a_fit_that_fails_leaves_the_earlier_one_whole(problem: Problem) -> None
 def test_parameters_set_after_fit_wait_for_the_next_fit(problem: Problem) -> None:
     model = fitted(problem)
     before = model.class_shares(problem.K_test)
-    model.set_params(
-        alpha=0.9, recall="reconstruction", sparsity=1, prune=0.4, selection="plain", kernel="rbf"
-    )
+    model.set_params(alpha=0.9, recall="reconstruction", sparsity=1, prune=0.4, selection="plain", kernel="rbf")
     assert np.array_equal(model.class_shares(problem.K_test), before)
 
 
@@ -219,9 +215,7 @@ def test_shares_are_the_class_sums_of_the_reconstruction(problem: Problem, model
     weight = model.transform(problem.K_test) @ model.dictionary_.toarray().T
     one_hot = problem.y_train[:, None] == model.classes_
     h = weight @ one_hot
-    np.testing.assert_allclose(
-        model.class_shares(problem.K_test), h / h.sum(axis=1, keepdims=True), atol=1e-14
-    )
+    np.testing.assert_allclose(model.class_shares(problem.K_test), h / h.sum(axis=1, keepdims=True), atol=1e-14)
 
 
 def test_the_label_is_the_class_with_the_largest_share(problem: Problem, model: CKSC) -> None:
@@ -253,18 +247,14 @@ def test_decision_function_of_two_classes(sizes: tuple[int, int]) -> None:
 def test_a_sample_far_from_all_gets_the_largest_class(sizes: tuple[int, ...]) -> None:
     problem = make_problem(sizes)
     largest = ["ash", "birch", "cedar"][int(np.argmax(sizes))]
-    assert (problem.y_train == largest).sum() == max(
-        (problem.y_train == c).sum() for c in set(problem.y_train)
-    )
+    assert (problem.y_train == largest).sum() == max((problem.y_train == c).sum() for c in set(problem.y_train))
     model = fitted(problem)
     rows = np.vstack([problem.K_test[:1], np.zeros(len(problem.K_train))])
     np.testing.assert_array_equal(model.class_shares(rows)[1], np.full(3, 1 / 3))
     assert model.predict(rows)[1] == largest
     assert model.classes_[model.decision_function(rows)[1].argmax()] == largest
     assert not model.transform(rows)[1].any()
-    assert np.array_equal(
-        model.class_shares(rows)[0], model.class_shares(problem.K_test)[0]
-    )  # the other is not
+    assert np.array_equal(model.class_shares(rows)[0], model.class_shares(problem.K_test)[0])  # the other is not
     assert model.class_shares(rows)[0].max() > 0.5
 
 
@@ -292,9 +282,7 @@ def test_recall_solves_its_problem(problem: Problem, recall: str) -> None:
 def test_the_two_recalls_differ_and_the_confident_one_mixes_less(problem: Problem) -> None:
     confident = fitted(problem, alpha=0.3, recall="confident")
     plain = fitted(problem, alpha=0.3, recall="reconstruction")
-    assert np.array_equal(
-        confident.dictionary_.toarray(), plain.dictionary_.toarray()
-    )  # training is the same
+    assert np.array_equal(confident.dictionary_.toarray(), plain.dictionary_.toarray())  # training is the same
     sure = confident.class_shares(problem.K_test).max(axis=1)
     unsure = plain.class_shares(problem.K_test).max(axis=1)
     assert sure.mean() > unsure.mean()
@@ -387,9 +375,7 @@ def test_beta_makes_recall_convex(problem: Problem) -> None:
 def bits(model: CKSC, K_test: NDArray[Any]) -> list[bytes]:
     U, G = model.dictionary_, model.codes_
     parts = [U.data, U.indices, U.indptr, G.data, G.indices, G.indptr, model.objective_history_]
-    return [
-        np.asarray(part).tobytes() for part in [*parts, model.class_shares(K_test), np.array(model.beta_)]
-    ]
+    return [np.asarray(part).tobytes() for part in [*parts, model.class_shares(K_test), np.array(model.beta_)]]
 
 
 @pytest.mark.parametrize("schedule", ["interleaved", "sequential"])
@@ -437,9 +423,7 @@ def test_labels_may_be_a_list(problem: Problem, model: CKSC) -> None:
 
 def test_order_and_names_of_classes_do_not_matter(problem: Problem, model: CKSC) -> None:
     names = {"ash": "3", "birch": "4", "cedar": "5"}
-    renamed = CKSC(sparsity=4, random_state=0).fit(
-        problem.K_train, [names[label] for label in problem.y_train]
-    )
+    renamed = CKSC(sparsity=4, random_state=0).fit(problem.K_train, [names[label] for label in problem.y_train])
     assert np.array_equal(renamed.class_shares(problem.K_test), model.class_shares(problem.K_test))
 
 
@@ -470,23 +454,17 @@ def test_a_class_smaller_than_sparsity_starts_with_all_it_has() -> None:
     problem = make_problem((60, 60, 4), seed=1)
     size = int((problem.y_train == "cedar").sum())
     assert 0 < size < 5
-    words = (
-        f"^class 'cedar' has {size} samples, fewer than the 5 atoms a class starts with \\(1 such classes\\)"
-    )
+    words = f"^class 'cedar' has {size} samples, fewer than the 5 atoms a class starts with \\(1 such classes\\)"
     with pytest.warns(SmallClassWarning, match=words) as caught:
         model = fitted(problem, sparsity=5)
     assert caught[0].filename == __file__  # points at the caller of fit
     assert model.dictionary_.shape[1] == 5 + 5 + size
     assert model.predict(problem.K_train[problem.y_train == "cedar"]).tolist() == ["cedar"] * size
-    assert (
-        fitted(problem, sparsity=5, atoms_per_class=size).dictionary_.shape[1] == 3 * size
-    )  # and no warning
+    assert fitted(problem, sparsity=5, atoms_per_class=size).dictionary_.shape[1] == 3 * size  # and no warning
 
 
 def test_alternations_that_were_too_few(problem: Problem) -> None:
-    with pytest.warns(
-        ConvergenceWarning, match=r"J still changed by more than tol=0.0 after max_iter=2"
-    ) as caught:
+    with pytest.warns(ConvergenceWarning, match=r"J still changed by more than tol=0.0 after max_iter=2") as caught:
         model = fitted(problem, max_iter=2, tol=0.0)
     assert caught[0].filename == __file__
     assert model.n_iter_ == 2

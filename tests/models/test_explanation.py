@@ -104,9 +104,7 @@ def test_similarity_is_the_cosine_with_the_reconstruction(overlapping: tuple[CKS
 def test_top_names_the_heaviest(overlapping: tuple[CKSC, Any, Any], top: int) -> None:
     model, K_test, _ = overlapping
     shorter = 0
-    for few, everything in zip(
-        explanations(model, K_test, top), explanations(model, K_test, EVERYTHING), strict=True
-    ):
+    for few, everything in zip(explanations(model, K_test, top), explanations(model, K_test, EVERYTHING), strict=True):
         assert few.samples == everything.samples[:top]
         assert few.atoms == everything.atoms[:top]
         assert (few.n_samples, few.n_atoms) == (everything.n_samples, everything.n_atoms)
@@ -189,9 +187,7 @@ def test_series_and_vectors_can_be_explained_as_well(monkeypatch: pytest.MonkeyP
 
 def test_what_explain_refuses(overlapping: tuple[CKSC, Any, Any]) -> None:
     model, K_test, _ = overlapping
-    with pytest.raises(
-        InputError, match=r"explain takes one sample, but z has shape \(1, 50\); pass one of them"
-    ):
+    with pytest.raises(InputError, match=r"explain takes one sample, but z has shape \(1, 50\); pass one of them"):
         model.explain(K_test[:1])
     with pytest.raises(InputError, match=r"K has 49 columns, but the model was trained on 50 samples"):
         model.explain(K_test[0][:-1])

@@ -104,9 +104,9 @@ class Spy:
         self.compute = pairwise_distances
         monkeypatch.setattr(kernel_input, "pairwise_distances", self)
 
-    def __call__(self, a: Any, b: Any, *others: Any) -> NDArray[Any]:
+    def __call__(self, a: Any, b: Any, *others: Any, **named: Any) -> NDArray[Any]:
         self.shapes.append((len(a[1]) - 1, len(a[1] if b is None else b[1]) - 1))
-        return self.compute(a, b, *others)
+        return self.compute(a, b, *others, **named)
 
 
 @pytest.mark.parametrize("repair", [None, "clip"])
@@ -189,9 +189,7 @@ def test_grid_search_over_kernel_and_sparsity_of_raw_series(gestures: tuple[Seri
         (None, r"X is of type NoneType; pass a list"),
     ],
 )
-def test_series_that_cannot_be_classified(
-    gestures: tuple[SeriesSet, SeriesSet], series: Any, words: str
-) -> None:
+def test_series_that_cannot_be_classified(gestures: tuple[SeriesSet, SeriesSet], series: Any, words: str) -> None:
     train, _ = gestures
     with pytest.raises(InputError, match=words):
         dtw_model(train, train.labels).predict(series)

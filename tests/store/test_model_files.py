@@ -101,9 +101,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         ("dtw", "int", {"cost": "abs", "normalise": "z", "window": np.int64(5), "bandwidth": "median"}),
     ],
 )
-def test_a_model_comes_back_to_the_bit(
-    kernel: str, kind: str, parameters: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_model_comes_back_to_the_bit(kernel: str, kind: str, parameters: dict[str, Any], tmp_path: Path) -> None:
     model, new = make_case(kernel, kind, **parameters)
     model.save(tmp_path / "model")
     for again in (load_model(tmp_path / "model"), CKSC.load(str(tmp_path / "model"))):
@@ -179,9 +177,7 @@ def test_the_folder_holds_zarr_and_json_alone(kernel: str, tmp_path: Path) -> No
     assert os.listdir(tmp_path) == ["model"]
 
 
-def test_neither_writing_nor_reading_pickles(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_neither_writing_nor_reading_pickles(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(*_: Any, **__: Any) -> None:
         raise AssertionError("pickle was used")
 
@@ -242,9 +238,7 @@ def test_parts_of_two_models_do_not_mix(case: Case, saved: Path, tmp_path: Path)
     make_case("precomputed", random_state=1).model.save(tmp_path / "other")
     shutil.rmtree(saved / "gram")
     shutil.copytree(tmp_path / "other" / "gram", saved / "gram")
-    with pytest.raises(
-        ModelFileError, match=r"model is damaged: its digest does not match; save the model again"
-    ):
+    with pytest.raises(ModelFileError, match=r"model is damaged: its digest does not match; save the model again"):
         load_model(saved)
 
 
@@ -264,9 +258,7 @@ def test_a_setting_changed_by_hand_is_noticed(saved: Path) -> None:
 
 def test_a_newer_version_says_what_to_do(saved: Path) -> None:
     edit(saved, version=2)
-    with pytest.raises(
-        ModelFileError, match=r"model has version 2, but this release reads version 1; train the"
-    ):
+    with pytest.raises(ModelFileError, match=r"model has version 2, but this release reads version 1; train the"):
         load_model(saved)
 
 
@@ -281,9 +273,7 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "list").mkdir()
     (tmp_path / "list" / "zarr.json").write_text('{"attributes": [1]}')
     for name in ("notes.txt", "group", "empty", "broken", "list"):
-        with pytest.raises(
-            ModelFileError, match=rf"{name} is no saved model; give the folder that save\(\) wrote"
-        ):
+        with pytest.raises(ModelFileError, match=rf"{name} is no saved model; give the folder that save\(\) wrote"):
             load_model(tmp_path / name)
 
 
@@ -305,9 +295,7 @@ def test_arrays_of_every_shape_and_kind_come_back(tmp_path: Path) -> None:
         "tiny": np.array([5e-324, -0.0, np.inf]),
         "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
     }
-    write_model(
-        tmp_path / "m", "Any", arrays, {"text": "ü", "number": 0.1, "nothing": None, "list": [1, [2]]}
-    )
+    write_model(tmp_path / "m", "Any", arrays, {"text": "ü", "number": 0.1, "nothing": None, "list": [1, [2]]})
     name, again, settings = read_model(tmp_path / "m")
     assert name == "Any"
     assert settings == {"text": "ü", "number": 0.1, "nothing": None, "list": [1, [2]]}
@@ -349,9 +337,7 @@ def test_what_is_no_model_is_never_overwritten(case: Case, tmp_path: Path, kind:
     if kind == "folder":
         (target / "thesis.tex").write_text("thesis")
     before = contents(tmp_path)
-    with pytest.raises(
-        ModelFileError, match="precious exists and is no saved model; choose another name or remove"
-    ):
+    with pytest.raises(ModelFileError, match="precious exists and is no saved model; choose another name or remove"):
         case.model.save(target)
     assert contents(tmp_path) == before
     assert target.exists()
@@ -412,3 +398,16 @@ def test_what_a_killed_process_left_behind_is_no_hindrance(case: Case, tmp_path:
     case.model.save(tmp_path / "model")
     assert load_model(tmp_path / "model").n_train_ == 36
     assert not left.exists()
+
+
+def test_a_replacement_killed_between_its_renames_is_undone(tmp_path):
+    target = tmp_path / "model"
+    write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "old"})
+    target.rename(tmp_path / "model.4711.replaced")
+    _, arrays, settings = read_model(target)
+    assert settings == {"version": "old"}
+    assert arrays["x"].tolist() == [0, 1, 2]
+    target.rename(tmp_path / "model.4711.replaced")
+    write_model(target, "CKSC", {"x": np.arange(4)}, {"version": "new"})
+    assert read_model(target)[2] == {"version": "new"}
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
