@@ -72,7 +72,7 @@ def main():
         if options.window is not None:
             # one window in frames for the set, so that both sides do the same
             window = int(np.ceil(options.window * lengths.max()))
-        cells = (lengths.sum() ** 2 - (lengths**2).sum()) / 2
+        cells = (lengths.sum() ** 2 - (lengths**2).sum()) / 2 if window is None else np.nan
         for threads in (int(t) for t in options.threads.split(",")):
             setting = {"window": window, "engine": "simd", "n_jobs": threads}
             for dtype in ("float64", "float32"):

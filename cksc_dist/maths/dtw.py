@@ -39,7 +39,7 @@ _ENGINE_HOME = {
 def resolve_engine(spec: DistanceSpec) -> str:
     """Return the engine that ``auto`` stands for: `simd`.
 
-    It is the quicker one at every shape that takes a thousandth of a second or more (``benchmarks/dtw_engines.py``).
+    It is the quicker one at every shape tried but a single pair of thousands of dims (``benchmarks/dtw_engines.py``).
     The rule may look at settings only, never at the number or length of the series: a value keeps its bits in
     whatever set it is computed.
     """

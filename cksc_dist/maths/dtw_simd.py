@@ -23,7 +23,11 @@ from cksc_dist.spec import DistanceSpec
 __all__ = ["pairwise"]
 
 VECTORS = 2
-ROWS_AT_MOST = 16
+"""Vectors of lanes side by side in a group."""
+
+ROWS_AT_MOST = 128
+"""Rows of a unit, for short series: the longer the columns of the mirror that are written at once, the quicker."""
+
 WORK_A_CALL = 1e8
 """Cells times dims of one call of compiled code: some hundredths of a second."""
 
@@ -138,6 +142,8 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
                     put(block, at + w, np.sqrt(get(block, at + w)))
         for i in range(begin, end):
             row, at = a_order[i] * n_columns, (i - begin) * span
+            if symmetric and i >= e_at:
+                put(distances, row + a_order[i], 0.0)
             for w in range(i + 1 - e_at if symmetric and i >= e_at else 0, used):
                 put(distances, row + (b_order[e_at + w] if shuffled else e_at + w), get(block, at + w))
         if symmetric:
@@ -254,8 +260,6 @@ def pairwise(
     lanes = pack_lanes(columns[0].astype(kind, copy=False), columns[1], planes, span)
     n_rows, n_columns = len(rows.order), len(lanes.order)
     distances = np.empty((n_rows, n_columns), kind)
-    if b is None:
-        np.fill_diagonal(distances, 0)
     units = _units(n_rows, n_columns, span, _rows_a_unit(n_rows, n_columns, span), b is None)
     frames = spec.window if isinstance(spec.window, int) else 0
     fraction = spec.window if isinstance(spec.window, float) else 0.0
@@ -277,10 +281,10 @@ def pairwise(
 
 def _calls(work: float, jobs: int) -> int:
     """Return into how many calls the units are cut: a few for each thread, none so long that Ctrl-C waits."""
-    return max(int(work / WORK_A_CALL), 16 * jobs if jobs > 1 else 1)
+    return max(int(work / WORK_A_CALL), 8 * jobs if jobs > 1 else 1)
 
 
 def _rows_a_unit(n_rows: int, n_columns: int, span: int) -> int:
     """Return how many rows a unit has: many write the mirror quicker, few share the work more evenly."""
     groups = -(-n_columns // span)
-    return max(1, min(ROWS_AT_MOST, n_rows * groups // 128))
+    return max(1, min(ROWS_AT_MOST, n_rows * groups // 256))
