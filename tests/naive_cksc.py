@@ -233,7 +233,7 @@ def train(
     G = np.zeros((U.shape[1], len(y)))
     before = sum(objective(K, M, U, G, alpha, beta))
     history: list[Terms] = []
-    n_iter, converged, replaced = 0, False, 0
+    n_iter, converged, replaced, settled = 0, False, 0, False
     while n_iter < max_iter and not converged:
         G = code_pass(K, M, U, G, T, alpha, beta, selection, prune)
         history.append(objective(K, M, U, G, alpha, beta))
@@ -243,7 +243,8 @@ def train(
         history.append(objective(K, M, U, G, alpha, beta))
         n_iter += 1
         now = sum(history[-1])
-        converged = count == 0 and abs(before - now) <= tol * abs(before)
+        settled_before, settled = settled, abs(before - now) <= tol * max(abs(before), 1e-9 * np.trace(K))
+        converged = settled and (count == 0 or settled_before)
         before = now
     G = code_pass(K, M, U, G, T, alpha, beta, selection, prune)
     history.append(objective(K, M, U, G, alpha, beta))

@@ -1,1 +1,1 @@
-"""Layer 0: the mathematics, on NumPy, SciPy and Numba alone. Each file opens with its equations."""
+"""Layer 0: the mathematics, on NumPy, SciPy and Numba. Each file opens with its equations."""

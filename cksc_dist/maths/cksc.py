@@ -102,9 +102,10 @@ def alternate(
     on_half_step
         Called with ``"codes"`` or ``"atoms"`` and J after each half step.
     """
-    if beta is None:
-        beta = ridge(kernel_product(K, n_jobs), y, n_classes, float(spec.alpha)).beta
     diagonal = np.diagonal(K).astype(np.float64)
+    if beta is None:
+        product = kernel_product(K, n_jobs)
+        beta = ridge(product, y, n_classes, float(spec.alpha), diagonal=float(diagonal.max())).beta
     per_class = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
     atoms, home = start_atoms(diagonal, y, n_classes, per_class, spec.sparsity, rng)
     KU = weighted_rows(K, atoms.csr(len(y)), n_jobs)
@@ -120,7 +121,8 @@ def alternate(
 
     dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
     before = float(diagonal.sum())  # J of codes that are 0
-    converged = False
+    floor = 1e-9 * before  # below it J is rounding
+    converged = settled = False
     n_iter = 0
     while n_iter < spec.max_iter and not converged:
         codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
@@ -130,8 +132,9 @@ def alternate(
         dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
         now = record("atoms")
         n_iter += 1
-        # atoms that have just been put in lower J in the next pass over the codes only
-        converged = step.replaced == 0 and abs(before - now.total) <= spec.tol * abs(before)
+        # atoms that have just been put in lower J in the next pass over the codes only: one more alternation is due
+        settled_before, settled = settled, abs(before - now.total) <= spec.tol * max(abs(before), floor)
+        converged = settled and (step.replaced == 0 or settled_before)
         before = now.total
     codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
     record("codes")

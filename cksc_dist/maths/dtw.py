@@ -14,6 +14,7 @@ Engines share one signature and are chosen by name; all give the same values to 
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -163,17 +164,23 @@ def _z_normalise(values, offsets, out):
         begin, end = offsets[i], offsets[i + 1]
         for q in range(values.shape[1]):
             constant = True
-            total = 0.0
+            largest = 0.0
             for t in range(begin, end):
                 constant &= values[t, q] == values[begin, q]
-                total += values[t, q]
+                largest = max(largest, abs(values[t, q]))
             if constant:
                 return i, q
+            # brought to about 1 by a power of two, which changes no digit: squares neither overflow nor vanish
+            exponent = math.frexp(largest)[1]
+            total = 0.0
+            for t in range(begin, end):
+                out[t, q] = math.ldexp(values[t, q], -exponent)
+                total += out[t, q]
             mean = total / (end - begin)
             squares = 0.0
             for t in range(begin, end):
-                squares += (values[t, q] - mean) ** 2
+                squares += (out[t, q] - mean) ** 2
             deviation = np.sqrt(squares / (end - begin))
             for t in range(begin, end):
-                out[t, q] = (values[t, q] - mean) / deviation
+                out[t, q] = (out[t, q] - mean) / deviation
     return -1, -1

@@ -13,12 +13,14 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from itertools import pairwise as pairs
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from cksc_dist.errors import EngineError
 from cksc_dist.maths.dtw_naive import window_frames
@@ -29,6 +31,8 @@ from cksc_dist.spec import DistanceSpec
 __all__ = ["pairwise"]
 
 CELLS_A_CALL = 2e8
+
+_OPENMP = threading.Lock()
 
 
 @cache
@@ -124,14 +128,9 @@ def _call(
     module: Any, series: list[NDArray[Any]], block: Any, window: int | None, jobs: int, options: dict[str, str]
 ) -> NDArray[np.float64]:
     (r0, r1), (c0, c1), _ = block
-    with _openmp_threads(jobs):
+    # the number of OpenMP threads belongs to the process; the call holds Python's lock anyway
+    with _OPENMP, threadpool_limits(limits=jobs, user_api="openmp"):
         flat = module.distance_matrix_fast(
             series, block=block, compact=True, parallel=jobs > 1, window=window, **options
         )
     return np.asarray(flat, dtype=np.float64).reshape(r1 - r0, c1 - c0)
-
-
-def _openmp_threads(jobs: int) -> Any:
-    from threadpoolctl import threadpool_limits
-
-    return threadpool_limits(limits=jobs, user_api="openmp")

@@ -10,7 +10,7 @@ each lane is read at its own end. Two forms, chosen by the number of dimensions 
 `row_strip`
     For dims <= 3. A strip of frames of a passes over all frames of b; the strip's V[i, j-1] and the frames of
     a stay in registers. The cost is added to the minimum dimension by dimension.
-`column_tile`
+`column_tiles`
     For more dims. One frame of b against a tile of frames of a: costs accumulate in registers over the
     dimensions, then feed the recurrence.
 
@@ -24,6 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numba
@@ -40,6 +42,7 @@ from numba.extending import (
     unbox,
 )
 
+from cksc_dist.maths import simd
 from cksc_dist.maths.simd import Vectors, array_data, counted_loop, get, index, put
 
 __all__ = ["MOST_ROW_DIMS", "Tile", "jit", "sweep"]
@@ -83,12 +86,16 @@ class Tile(NamedTuple):
         return self.vectors * self.lanes
 
 
+# Numba caches compiled code under the file of the outermost function: this makes it see changes of these two as well
+_SOURCE = sha256(Path(__file__).read_bytes() + Path(simd.__file__).read_bytes()).hexdigest()[:12]
+
+
 class TileType(types.Type):
     """Numba's type of a `Tile`: every field is known when a kernel is compiled."""
 
     def __init__(self, tile: Tile) -> None:
         self.tile = tile
-        super().__init__(name=f"Tile{tuple(tile)!r}")
+        super().__init__(name=f"Tile{tuple(tile)!r} of {_SOURCE}")
 
 
 register_model(TileType)(models.OpaqueModel)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 
@@ -53,6 +54,7 @@ def _distance(a: NDArray[Any], b: NDArray[Any], spec: DistanceSpec) -> Any:
 
 def pairwise(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None) -> NDArray[Any]:
     """Return the matrix of distances of ragged sets, pair by pair in one thread, whatever ``n_jobs`` is."""
+    resolve_n_jobs(n_jobs)
     rows = _split(a, spec.dtype)
     columns = rows if b is None else _split(b, spec.dtype)
     out = np.zeros((len(rows), len(columns)), dtype=spec.dtype)

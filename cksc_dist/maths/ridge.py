@@ -7,8 +7,8 @@ span(V, A V, A^2 V, ...), the least eigenpair (theta, Q s) of Q'A Q has a residu
 theta - r <= lambda_min up to what the start has missed. V holds the class indicators and a seeded random vector for
 K + alpha M, seeded random vectors for K; both spaces grow in the same passes over K.
 
-By Weyl, alpha * (largest class) + max(0, -lambda_min(K)) always suffices; beta is never above that bound with the
-lambda_min(K) that was found.
+By Weyl, alpha * (largest class) + max(0, -lambda_min(K)) always suffices; but for rounding in the ninth digit, beta
+is never above that bound with the lambda_min(K) that was found.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
-from threadpoolctl import threadpool_limits
 
 from cksc_dist.maths.sparse import jit
-from cksc_dist.maths.threads import run_blocks
+from cksc_dist.maths.threads import one_blas_thread, run_blocks
 
 __all__ = ["Ridge", "kernel_product", "other_class_sums", "ridge"]
 
@@ -30,10 +29,10 @@ Float = NDArray[np.float64]
 Product = Callable[[Float], Float]
 
 TOLERANCE = 1e-5
-"""A residual below this share of the eigenvalue (of 1, if that is larger) is small enough: beta grows by it."""
+"""A residual below this share of the eigenvalue (of the diagonal, if that is larger) will do: beta grows by it."""
 
 ROUNDING = 1e-3
-"""A least eigenvalue of K no further below 0 than this is taken for 0: K is semi-definite."""
+"""A least eigenvalue of K no further below 0 than this share of the diagonal is taken for 0: K is semi-definite."""
 
 DOMINATED = 0.8
 """K alone does not decide once its estimate lies above this share of the eigenvalue with the class term."""
@@ -86,8 +85,8 @@ def other_class_sums(V: Float, y: NDArray[np.int64], n_classes: int) -> Float:
 class _Space:
     """A growing Krylov space of one operator A = K + alpha M."""
 
-    def __init__(self, start: Float, alpha: float, y: NDArray[np.int64], n_classes: int) -> None:
-        self.alpha, self.y, self.n_classes = alpha, y, n_classes
+    def __init__(self, start: Float, alpha: float, y: NDArray[np.int64], n_classes: int, diagonal: float) -> None:
+        self.alpha, self.y, self.n_classes, self.diagonal = alpha, y, n_classes, diagonal
         self.basis = np.empty((len(start), 0))
         self.image = np.empty((len(start), 0))
         self.block = self._new_directions(start)
@@ -113,7 +112,7 @@ class _Space:
     @property
     def done(self) -> bool:
         """Whether the least eigenvalue has settled."""
-        return self.full or self.residual <= TOLERANCE * max(1.0, abs(self.theta))
+        return self.full or self.residual <= TOLERANCE * max(self.diagonal, abs(self.theta))
 
     def take(self, kernel_image: Float) -> None:
         """Extend the space by the current block, whose product with K is given."""
@@ -150,7 +149,15 @@ def _grow(spaces: list[_Space], product: Product, max_passes: int) -> int:
     return passes
 
 
-def ridge(product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, *, max_passes: int = 40) -> Ridge:
+def ridge(
+    product: Product,
+    y: NDArray[np.int64],
+    n_classes: int,
+    alpha: float,
+    *,
+    diagonal: float = 1.0,
+    max_passes: int = 40,
+) -> Ridge:
     """Return beta for a kernel given as the function V -> K V.
 
     Parameters
@@ -161,6 +168,8 @@ def ridge(product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, 
         Class index of each sample.
     alpha
         Weight of the discriminative term.
+    diagonal
+        Largest diagonal entry of K: the unit in which rounding is measured.
     max_passes
         Stop there, erring on the safe side (a larger beta).
 
@@ -175,14 +184,14 @@ def ridge(product: Product, y: NDArray[np.int64], n_classes: int, alpha: float, 
     rng = np.random.default_rng(0)
     classes = np.zeros((n, n_classes))
     classes[np.arange(n), y] = 1.0
-    spaces = [_Space(rng.standard_normal((n, min(n, RANDOM_VECTORS))), 0.0, y, n_classes)]
+    spaces = [_Space(rng.standard_normal((n, min(n, RANDOM_VECTORS))), 0.0, y, n_classes, diagonal)]
     if alpha > 0:
-        spaces.append(_Space(np.hstack([classes, rng.standard_normal((n, 1))]), alpha, y, n_classes))
+        spaces.append(_Space(np.hstack([classes, rng.standard_normal((n, 1))]), alpha, y, n_classes, diagonal))
     # one BLAS thread: its rounding, and so beta, must not depend on how many there are
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread():
         passes = _grow(spaces, product, max_passes)
     least_kernel = spaces[0].least
-    if least_kernel > -ROUNDING:
+    if least_kernel > -ROUNDING * diagonal:
         least_kernel = max(least_kernel, 0.0)
     least_joint = spaces[-1].least if alpha > 0 else least_kernel
     bound = alpha * int(np.bincount(y).max()) + max(0.0, -least_kernel)

@@ -6,15 +6,19 @@ A block is fixed by its position, never by the thread that runs it, so a result 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from numbers import Integral
 from typing import Any, TypeVar
+
+from threadpoolctl import threadpool_limits
 
 from cksc_dist.errors import InputError
 from cksc_dist.spec import check_count
 
-__all__ = ["resolve_n_jobs", "run_blocks"]
+__all__ = ["one_blas_thread", "resolve_n_jobs", "run_blocks"]
 
 Result = TypeVar("Result")
 
@@ -82,3 +86,30 @@ def run_blocks(function: Callable[[int, int], Result], n: int, block: int, n_job
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+class _BlasLimit:
+    """The number of BLAS threads belongs to the process: the first who limits it saves it, the last restores it."""
+
+    lock = threading.Lock()
+    users = 0
+    limit: Any = None
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let BLAS use one thread in this block, in whichever threads the block runs at the same time.
+
+    The rounding of BLAS depends on its threads; what must not depend on them is computed in here.
+    """
+    with _BlasLimit.lock:
+        if _BlasLimit.users == 0:
+            _BlasLimit.limit = threadpool_limits(limits=1, user_api="blas")
+        _BlasLimit.users += 1
+    try:
+        yield
+    finally:
+        with _BlasLimit.lock:
+            _BlasLimit.users -= 1
+            if _BlasLimit.users == 0:
+                _BlasLimit.limit.restore_original_limits()

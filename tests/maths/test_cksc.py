@@ -436,3 +436,17 @@ def test_real_kernels_end_alike_under_both_schedules(
     real_kernels: dict[str, Problem], name: str, sparsity: int, alpha: float
 ) -> None:
     assert abs(schedule_gap(real_kernels[name], sparsity, alpha)) < 0.005
+
+
+def test_atoms_that_stay_unused_do_not_keep_training_from_ending() -> None:
+    K, y, n_classes = problem("semi-definite", [50, 50, 50, 50], 0)
+    spec = ModelSpec(sparsity=2, alpha=0.1, atoms_per_class=40)
+    fit = alternate(K, y, n_classes, spec, np.random.default_rng(0))
+    assert fit.converged
+    assert fit.n_iter < 30
+
+
+def test_a_perfect_reconstruction_ends_training() -> None:
+    fit = alternate(np.ones((6, 6)), np.array([0, 0, 0, 1, 1, 1]), 2, ModelSpec(alpha=0.0), np.random.default_rng(0))
+    assert fit.converged
+    assert fit.n_iter <= 3

@@ -245,3 +245,11 @@ def test_errors_name_the_setting():
         pairwise_dtw(x, dtype="float16")
     with pytest.raises(InputError, match="n_jobs=0"):
         pairwise_dtw(x, n_jobs=0)
+
+
+@pytest.mark.parametrize("scale", [1e-170, 1e-300, 1.0, 1e200, 1e308])
+def test_z_normalisation_does_not_depend_on_the_unit(scale):
+    rng = np.random.default_rng(9)
+    series = [rng.uniform(-1, 1, (12, 2)) for _ in range(5)]
+    expected = pairwise_dtw(series, normalise="z")
+    np.testing.assert_allclose(pairwise_dtw([scale * x for x in series], normalise="z"), expected, rtol=1e-9)

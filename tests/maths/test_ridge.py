@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cksc_dist.maths.ridge import ROUNDING, Ridge, kernel_product, other_class_sums, ridge
 from tests import naive_cksc as naive
@@ -174,3 +176,26 @@ def test_products_are_dense_products(width: int) -> None:
     np.testing.assert_allclose(other_class_sums(V, case.y, 3), case.M @ V, rtol=1e-12, atol=1e-12)
     bits = {kernel_product(case.K, n_jobs)(V).tobytes() for n_jobs in (None, 1, 2, 3)}
     assert len(bits) == 1
+
+
+@pytest.mark.parametrize("scale", [1e-4, 1e3])
+@pytest.mark.parametrize("alpha", [0.0, 0.2])
+def test_the_ridge_scales_with_the_kernel(scale: float, alpha: float) -> None:
+    case = make("indefinite", [40, 40, 40], 1)
+    one = ridge(kernel_product(case.K), case.y, 3, alpha, diagonal=1.0).beta
+    other = ridge(kernel_product(scale * case.K), case.y, 3, scale * alpha, diagonal=scale).beta
+    assert one > 0
+    assert other == pytest.approx(scale * one, rel=1e-6)
+
+
+def test_blas_threads_are_restored_when_several_search_at_once() -> None:
+    def limits() -> list[int]:
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    case = make("indefinite", [60, 60], 0)
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = limits()
+        with ThreadPoolExecutor(4) as pool:
+            found = list(pool.map(lambda _: case.ridge(0.2).beta, range(12)))
+        assert limits() == before
+    assert len(set(found)) == 1
