@@ -3,7 +3,7 @@
 Ten stratified 50/50 splits (seeds 0 to 9), dependent DTW, bandwidth from the training rows only, nothing tuned.
 Set CKSC_DATA to the folder with the published data sets.
 
-    python benchmarks/accuracy.py [--recall reconstruction] [--selection plain]
+    python benchmarks/accuracy.py [--recall reconstruction] [--selection scaled]
 """
 
 import argparse
@@ -46,7 +46,7 @@ def accuracies(D, y, T0, alpha, **options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recall", default="confident")
-    parser.add_argument("--selection", default="scaled")
+    parser.add_argument("--selection", default="plain")
     parser.add_argument("--schedule", default="interleaved")
     parser.add_argument("sets", nargs="*", default=list(SETS))
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Exact DTW distance matrices of any size, and confident kernel sparse coding on top of them.
+"""Exact DTW distance matrices, and confident kernel sparse coding on top of them.
 
 The public names are loaded when they are first used: distances alone need neither scikit-learn nor Zarr.
 """

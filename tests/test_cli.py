@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import doctest
-import importlib
 import io
 import json
 import re
@@ -45,13 +43,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def held_out(saved: tuple[Path, Path]) -> SeriesSet:
     return SeriesSet.read(saved[1])
-
-
-@pytest.mark.parametrize("name", ["cli", "commands.info", "commands.screen", "commands.sparkline"])
-def test_examples_in_docstrings(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"cksc_dist.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_version_is_that_of_pyproject(capsys: pytest.CaptureFixture[str]) -> None:

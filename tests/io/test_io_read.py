@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import doctest
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +18,6 @@ def write_ts(path: Path, *cases: str, name: str = "taps") -> Path:
 def write_arff(path: Path, *cases: str) -> Path:
     path.write_text("@relation taps\n@attribute t numeric\n@attribute c {a,b}\n@data\n" + "\n".join(cases) + "\n")
     return path
-
-
-@pytest.mark.parametrize("name", ["ts", "arff", "npz", "mat", "utkinect", "schunk", "read", "synthetic"])
-def test_examples_in_docstrings(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(f"cksc_dist.io.{name}"))
-    assert result.attempted > 0
-    assert result.failed == 0
 
 
 def test_several_files_are_one_set_in_the_order_given(tmp_path: Path) -> None:
