@@ -7,6 +7,9 @@ import os
 import pickle
 import pickletools
 import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -380,7 +383,7 @@ def test_a_rename_that_fails_puts_the_old_model_back(
     rename = Path.rename
 
     def fails_for_the_new_one(self: Path, to: Path) -> Path:
-        if self.name.endswith(".partial"):
+        if self.name.endswith(".partial") and not to.exists():
             raise PermissionError("not allowed")
         return rename(self, to)
 
@@ -391,23 +394,82 @@ def test_a_rename_that_fails_puts_the_old_model_back(
     assert os.listdir(tmp_path) == (["model"] if earlier else [])
 
 
-def test_what_a_killed_process_left_behind_is_no_hindrance(case: Case, tmp_path: Path) -> None:
-    left = tmp_path / f"model.{os.getpid()}.partial"
-    left.mkdir()
-    (left / "zarr.json").write_text("half")
-    case.model.save(tmp_path / "model")
-    assert load_model(tmp_path / "model").n_train_ == 36
-    assert not left.exists()
+@pytest.fixture(scope="module")
+def dead_process() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    process.wait()
+    return process.pid
 
 
-def test_a_replacement_killed_between_its_renames_is_undone(tmp_path):
+def left_behind(target: Path, process: int, role: str) -> Path:
+    return target.with_name(f"{target.name}.{process}.{'0' * 32}.{role}")
+
+
+def test_what_a_killed_process_left_behind_is_removed(case: Case, tmp_path: Path, dead_process: int) -> None:
     target = tmp_path / "model"
+    for role in ("partial", "replaced"):
+        left_behind(target, dead_process, role).mkdir()
+        left_behind(target, os.getpid(), role).mkdir()  # still being written
+        left_behind(tmp_path / "model.old", dead_process, role).mkdir()  # of another model
+        (left_behind(target, dead_process, role) / "zarr.json").write_text("half")
+    case.model.save(target)
+    case.model.save(target)
+    assert load_model(target).n_train_ == 36
+    kept = [left_behind(target, os.getpid(), role) for role in ("partial", "replaced")]
+    kept += [left_behind(tmp_path / "model.old", dead_process, role) for role in ("partial", "replaced")]
+    assert sorted(tmp_path.iterdir()) == sorted([target, *kept])
+
+
+def test_a_replacement_killed_between_its_renames_is_undone(tmp_path: Path, dead_process: int) -> None:
+    target = tmp_path / "model"
+    aside = left_behind(target, dead_process, "replaced")
     write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "old"})
-    target.rename(tmp_path / "model.4711.replaced")
+    target.rename(aside)
     _, arrays, settings = read_model(target)
     assert settings == {"version": "old"}
     assert arrays["x"].tolist() == [0, 1, 2]
-    target.rename(tmp_path / "model.4711.replaced")
+    assert list(tmp_path.iterdir()) == [aside]  # a reader moves nothing: a writer may be about to
+    with pytest.raises(TypeError, match="JSON"):
+        write_model(target, "CKSC", {"x": np.arange(4)}, {"version": object()})
+    assert list(tmp_path.iterdir()) == [target]  # put back, although the new model failed
+    target.rename(aside)
     write_model(target, "CKSC", {"x": np.arange(4)}, {"version": "new"})
     assert read_model(target)[2] == {"version": "new"}
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_living_writer_set_aside_is_read_but_not_put_back(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+    aside = left_behind(target, os.getpid(), "replaced")
+    write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "old"})
+    target.rename(aside)
+    assert read_model(target)[2] == {"version": "old"}
+    write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "new"})
+    assert aside.exists()
+    assert read_model(target)[2] == {"version": "new"}
+
+
+def test_a_model_named_like_the_start_of_another_is_not_mistaken_for_it(tmp_path: Path, dead_process: int) -> None:
+    write_model(tmp_path / "model.old", "CKSC", {"x": np.arange(3)}, {})
+    (tmp_path / "model.old").rename(left_behind(tmp_path / "model.old", dead_process, "replaced"))
+    with pytest.raises(ModelFileError, match="model does not exist"):
+        read_model(tmp_path / "model")
+
+
+def test_threads_that_save_and_read_one_path_see_whole_models(tmp_path: Path) -> None:
+    target = tmp_path / "model"
+
+    def save(k: int) -> None:
+        write_model(target, "CKSC", {"x": np.full(5, k), "y": np.full(7, k)}, {"k": k})
+
+    def load(_: int) -> None:
+        _, arrays, settings = read_model(target)
+        assert set(arrays["x"]) == set(arrays["y"]) == {settings["k"]}
+
+    save(0)
+    with ThreadPoolExecutor(6) as pool:
+        tasks = [pool.submit(load if k % 2 else save, k) for k in range(60)]
+    for task in tasks:
+        task.result()
+    assert list(tmp_path.iterdir()) == [target]
