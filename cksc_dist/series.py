@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -70,9 +70,15 @@ def _frames(item: Any, name: str) -> NDArray[np.float64]:
     if isinstance(item, np.ndarray) and item.dtype == np.float64 and item.ndim == 2 and item.size:
         return item
     try:
-        values = np.asarray(item, dtype=np.float64)
+        given = np.asarray(item)
+        values = given if given.dtype.kind in "USTcmM" else given.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} cannot be read as numbers: {error}") from error
+    # NumPy alone would read "1.5" and dates as numbers, and drop the imaginary part of one
+    text = given.dtype.kind in "UST" or (given.dtype == object and any(isinstance(value, str) for value in given.flat))
+    if text or values.dtype != np.float64:
+        what = "text" if text else f"values of type {given.dtype}"
+        raise InputError(f"{name} holds {what}; it must hold real numbers, convert it first")
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2:
@@ -95,6 +101,8 @@ def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
     cksc_dist.errors.InputError: labels mix int and str; use str, int or bool, all of one kind
     """
     given = labels if isinstance(labels, np.ndarray) else np.asarray(labels, dtype=object)
+    if given.dtype.kind == "T":
+        given = given.astype(object)  # text of variable width, and what it takes for missing
     if given.dtype != object:
         return given
     kinds = sorted({_label_kind(label) for label in given.flat})
@@ -135,6 +143,8 @@ class SeriesSet:
     (2, 2, [3, 5])
     >>> data[1].shape
     (5, 2)
+    >>> data[1:]
+    SeriesSet('series': 1 series, 2 dims, length 5, 1 classes)
     """
 
     values: NDArray[np.float64]
@@ -145,6 +155,7 @@ class SeriesSet:
     dim_names: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", label_array(self.labels, name=f"{self.name}: labels"))
         for name, kind in (("values", np.float64), ("offsets", np.int64), ("labels", None), ("ids", np.str_)):
             # DTW compiles for these types, and reads frames in this order
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))
@@ -170,7 +181,7 @@ class SeriesSet:
             raise InputError(
                 f"{self.name}: labels have shape {self.labels.shape} and ids {self.ids.shape}; both must be 1-D"
             )
-        if self.labels.dtype.kind not in "UiubT":
+        if self.labels.dtype.kind not in "Uiub":
             raise InputError(
                 f"{self.name}: labels are of type {self.labels.dtype}; use str, int or bool, all of one kind"
             )
@@ -222,8 +233,17 @@ class SeriesSet:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def __getitem__(self, i: int) -> NDArray[np.float64]:
+    @overload
+    def __getitem__(self, i: int) -> NDArray[np.float64]: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> SeriesSet: ...
+
+    def __getitem__(self, i: int | slice) -> NDArray[np.float64] | SeriesSet:
+        """Return series i as a (time, dims) view, or for a slice the set of these series (as `select`)."""
         n = len(self)
+        if isinstance(i, slice):
+            return self.select(np.arange(n)[i])
         if not -n <= i < n:
             raise IndexError(f"series {i} of {n}")
         i %= n

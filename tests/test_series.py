@@ -57,6 +57,17 @@ def test_a_series_is_a_view_not_a_copy(data: SeriesSet) -> None:
     assert np.shares_memory(data[1], data.values)
 
 
+def test_a_slice_is_the_set_of_these_series(data: SeriesSet) -> None:
+    last = data[1:]
+    assert last.ids.tolist() == ["y", "z"]
+    assert last.labels.tolist() == ["a", "b"]
+    assert np.array_equal(last[1], data[2])
+    assert last.dim_names == ("left", "right")
+    assert data[::-2].ids.tolist() == ["z", "x"]
+    with pytest.raises(InputError, match="taps: select needs at least one row"):
+        data[3:]
+
+
 @pytest.mark.parametrize("i", [3, -4])
 def test_index_out_of_range(data: SeriesSet, i: int) -> None:
     with pytest.raises(IndexError, match=f"series {i} of 3"):
@@ -87,6 +98,15 @@ def test_kinds_of_labels(labels: Any) -> None:
     data = SeriesSet.from_list(some([2, 2]), labels)
     assert data.labels.tolist() == list(labels)
     assert data.labels.dtype.kind in "Uiub"
+
+
+def test_labels_of_variable_width_become_plain() -> None:
+    labels = np.array(["u", "vvv"], dtype=np.dtypes.StringDType())
+    assert label_array(labels).dtype == "<U3"
+    data = SeriesSet.from_list(some([2, 2]))
+    direct = SeriesSet(data.values, data.offsets, labels, data.ids)
+    assert direct.labels.dtype == "<U3"
+    assert direct.labels.tolist() == ["u", "vvv"]
 
 
 def test_labels_as_objects_become_plain() -> None:
@@ -277,7 +297,12 @@ def test_ragged_takes_rows_of_a_matrix_as_series_of_one_dim() -> None:
         ([np.ones((2, 2)), np.ones((0, 2))], r"A\[1\] is empty \(shape \(0, 2\)\); remove it"),
         ([np.ones((2, 2, 1))], r"A\[0\] has shape \(2, 2, 1\); each series must be \(time, dims\)"),
         ([3.0], r"A\[0\] has shape \(\); each series must be"),
-        (["walk"], r"A\[0\] cannot be read as numbers: could not convert string to float: 'walk'"),
+        (["walk"], r"A\[0\] holds text; it must hold real numbers, convert it first"),
+        ([[1.0, 2.0], ["1.5", "2"]], r"A\[1\] holds text; it must hold real numbers"),
+        ([np.array([1.0, "2"], dtype=object)], r"A\[0\] holds text; it must hold real numbers"),
+        ([np.array([1 + 2j])], r"A\[0\] holds values of type complex128; it must hold real numbers"),
+        ([np.array(["2020-01-01"], dtype="datetime64[D]")], r"A\[0\] holds values of type datetime64"),
+        (np.zeros((2, 3, 1), dtype=complex), r"A\[0\] holds values of type complex128"),
         ([[[1, 2], [3]]], r"A\[0\] cannot be read as numbers"),
         (None, r"A is of type NoneType; pass a list of \(time, dims\) arrays"),
         (7, "A is of type int; pass a list"),
