@@ -17,10 +17,12 @@ import cksc_dist
 from cksc_dist import CKSC, DistanceKernel, SeriesSet, load_model, pairwise_dtw
 from cksc_dist.cli import main
 from cksc_dist.commands import info as info_module
+from cksc_dist.commands import predict as predict_module
 from cksc_dist.commands.info import summary
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.io import make_gestures, write_npz
+from cksc_dist.models.explanation import Explanation
 
 ROOT = Path(__file__).resolve().parents[1]
 CKSC_COMMAND = [sys.executable, "-m", "cksc_dist.cli"]
@@ -229,6 +231,25 @@ def test_predict_writes_json_lines(saved: tuple[Path, Path], tmp_path: Path) -> 
         expected = json.loads(json.dumps(model.explain(series, 2).to_dict()))
         assert record == {"id": str(name), "true_label": str(truth), **expected}
         assert len(record["samples"]) == 2
+
+
+def test_predict_goes_through_its_series_in_blocks(
+    saved: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def explain_many(self: CKSC, X: SeriesSet, top: int) -> list[Explanation]:
+        sizes.append(len(X))
+        return one_by_one(self, X, top)
+
+    one_by_one = CKSC.explain_many
+    files = [tmp_path / "whole.jsonl", tmp_path / "blocks.jsonl"]
+    main(["predict", *map(str, saved), "--json", str(files[0])])
+    monkeypatch.setattr(predict_module, "BLOCK", 7)
+    monkeypatch.setattr(CKSC, "explain_many", explain_many)
+    main(["predict", *map(str, saved), "--json", str(files[1])])
+    assert sizes == [7, 7, 7, 3]
+    assert files[0].read_text() == files[1].read_text()
 
 
 def test_json_on_stdout_is_alone_there(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ from cksc_dist.series import SeriesSet
 
 __all__ = ["predict"]
 
+BLOCK = 256  # series explained together: enough to keep all threads busy, few enough to show progress
 UNKNOWN = "?"  # the label that readers give to a series without one
 
 
@@ -55,13 +56,15 @@ def predict(
     data = read(source, **reader_options)
     _check_fit(model, model_path, data, source)
     model.set_params(n_jobs=n_jobs)
-    explanations = []
+    explanations: list[Explanation] = []
+    starts = range(0, len(data), BLOCK)
     with _json_stream(json_file) as stream:
-        for i, series in enumerate(screen.track(data, len(data), "classifying")):
-            explanations.append(model.explain(series, top))
+        for start in screen.track(starts, len(starts), "classifying"):
+            block = model.explain_many(data[start : start + BLOCK], top)
             if stream is not None:
-                record = _record(data, i, explanations[-1])
-                stream.write(json.dumps(record, ensure_ascii=False) + "\n")
+                for i, explanation in enumerate(block, start):
+                    stream.write(json.dumps(_record(data, i, explanation), ensure_ascii=False) + "\n")
+            explanations += block
     _print_decisions(screen, data, explanations)
     if explain:
         for name, explanation in zip(data.ids, explanations, strict=True):

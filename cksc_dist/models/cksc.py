@@ -8,6 +8,7 @@ Method of B. Hosseini and B. Hammer, Confident Kernel Sparse Coding and Dictiona
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from cksc_dist.errors import InputError, ModelFileError, SmallClassWarning
 from cksc_dist.maths.cksc import TERMS, Fit, alternate, class_interpretability
@@ -27,7 +28,7 @@ from cksc_dist.maths.codes import Dictionary, dictionary_products, recall, recal
 from cksc_dist.maths.sparse import SparseRows, weighted_rows
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
-from cksc_dist.series import label_array
+from cksc_dist.series import SeriesSet, label_array
 from cksc_dist.spec import (
     KERNELS,
     DistanceSpec,
@@ -40,6 +41,9 @@ from cksc_dist.spec import (
 from cksc_dist.store.model_files import read_model, write_model
 
 __all__ = ["CKSC"]
+
+Index = NDArray[np.int64]
+Weights = NDArray[np.float64]
 
 _INPUTS: dict[str, type[KernelInput]] = {kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput)}
 
@@ -76,7 +80,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         Threads; None is 1, -1 all cores. The result does not depend on it.
     selection
         How NQP picks the next entry: ``"scaled"`` or ``"plain"``.
-    mode, window, cost, normalise
+    mode, window, cost, normalise, per_length
         For ``kernel="dtw"``: the distance, as in `pairwise_dtw`.
     bandwidth, factor, repair
         For ``kernel="dtw"``: the kernel, as in `DistanceKernel`.
@@ -135,6 +139,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         window: int | float | None = DistanceSpec.window,
         cost: str = DistanceSpec.cost,
         normalise: str | None = DistanceSpec.normalise,
+        per_length: bool = DistanceSpec.per_length,
         bandwidth: str | float = KernelSpec.bandwidth,
         factor: float = KernelSpec.factor,
         repair: str | None = KernelSpec.repair,
@@ -156,6 +161,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.window = window
         self.cost = cost
         self.normalise = normalise
+        self.per_length = per_length
         self.bandwidth = bandwidth
         self.factor = factor
         self.repair = repair
@@ -175,8 +181,12 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         """
         spec, source = self._specs()
         labels = None if y is None else label_array(y)
+        X, feature_names = _sized(X), None
         if self.kernel == "rbf":
-            X, labels = validate_data(self, X, labels, dtype=np.float64)
+            # the check sets attributes of what it is given, and this fit may still fail
+            checked = clone(self)
+            X, labels = validate_data(checked, X, labels, dtype=np.float64)
+            feature_names = getattr(checked, "feature_names_in_", None)
         labels = column_or_1d(labels, warn=True)
         check_classification_targets(labels)
         _check_count(X, len(labels))
@@ -184,9 +194,9 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         if len(classes) < 2:
             have = f"have one class, {classes[0].item()!r}" if len(classes) else "have no class"
             raise InputError(f"all {len(labels)} samples {have}; training needs at least two classes")
-        K = source.learn(X, self.n_jobs)
         _warn_of_small_classes(spec, classes, class_index)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
+        K = source.learn(X, self.n_jobs)
         fit = alternate(K, class_index, len(classes), spec, np.random.default_rng(seed), self.n_jobs)
         if not fit.converged:
             warnings.warn(
@@ -194,9 +204,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        U = fit.atoms.csr(len(class_index))
+        KU = weighted_rows(K, U, self.n_jobs)
+        dictionary = dictionary_products(fit.atoms, KU, class_index, len(classes), self.n_jobs)
         # nothing is set before this line: a fit that fails leaves an earlier one whole
-        self._spec, self.classes_ = spec, classes
-        self._take(fit, K, class_index, source)
+        self._spec, self.classes_, self._train_labels, self._source = spec, classes, class_index, source
+        self._take(fit, U, dictionary)
+        self._name_features(feature_names)
         return self
 
     def _specs(self) -> tuple[ModelSpec, KernelInput]:
@@ -220,17 +234,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
             if self.gamma is not None:
                 check_number("gamma", self.gamma, 0.0, 1e300, open_low=True)
             return spec, RbfInput(self.gamma)
-        distance = DistanceSpec(self.mode, self.window, self.cost, self.normalise)  # type: ignore[arg-type]
+        distance = DistanceSpec(self.mode, self.window, self.cost, self.normalise, self.per_length)  # type: ignore[arg-type]
         return spec, DtwInput(distance, KernelSpec(self.bandwidth, self.factor, self.repair))  # type: ignore[arg-type]
 
-    def _take(self, fit: Fit, K: NDArray[Any], class_index: NDArray[np.int64], source: KernelInput) -> None:
-        """Set what was learnt."""
-        n, n_classes = len(class_index), len(self.classes_)
-        self.n_train_ = n
-        self.n_features_in_ = source.n_features
-        U = fit.atoms.csr(n)
-        KU = weighted_rows(K, U, self.n_jobs)
-        dictionary = dictionary_products(fit.atoms, KU, class_index, n_classes)
+    def _take(self, fit: Fit, U: Any, dictionary: Dictionary) -> None:
+        """Set what was learnt; atoms are the rows of U."""
+        self.n_train_ = len(self._train_labels)
+        self.n_features_in_ = self._source.n_features
         self.beta_ = fit.beta
         self.n_iter_ = fit.n_iter
         self.codes_ = fit.codes.csr(len(fit.home))
@@ -238,10 +248,15 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.objective_terms_ = dict(zip(TERMS, fit.history.T.copy(), strict=True))
         self.objective_history_ = fit.history.sum(axis=1)
         self.support_ = np.unique(U.indices).astype(np.int64)
-        self._train_labels = class_index
-        self._source = source
-        source.keep(self.support_)
+        self._source.keep(self.support_)
         self._set_recall(dictionary)
+
+    def _name_features(self, names: NDArray[Any] | None) -> None:
+        """Set the names of the features, or forget those of an earlier fit."""
+        if names is not None:
+            self.feature_names_in_ = names
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
 
     def _set_recall(self, dictionary: Dictionary) -> None:
         """Prepare recall from the products of the dictionary with itself."""
@@ -264,6 +279,9 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         check_is_fitted(self)
         if isinstance(self._source, RbfInput):
             X = validate_data(self, X, reset=False, dtype=np.float64)
+        return self._recall_checked(X)
+
+    def _recall_checked(self, X: Any) -> tuple[NDArray[Any], SparseRows]:
         rows = self._source.rows(X, self.n_jobs)
         # as they were at fit: parameters may have been set since
         spec = self._spec
@@ -326,44 +344,79 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         """
         check_count("top", top)
         check_is_fitted(self)
-        if np.ndim(z) > (2 if isinstance(self._source, DtwInput) else 1):
-            raise InputError(f"explain takes one sample, but z has shape {np.shape(z)}; pass one of them, z[0]")
-        rows, codes = self._recall([z])
-        g = codes.csr(len(self.interpretability_))
+        _check_one_sample(z, 2 if isinstance(self._source, DtwInput) else 1)
+        # a vector alone never has the names that vectors in a table have: they are not asked for here
+        one = check_array([z], dtype=np.float64) if isinstance(self._source, RbfInput) else [z]
+        return self._explanations(*self._recall_checked(one), top)[0]
+
+    def explain_many(self, X: Any, top: int = 5) -> list[Explanation]:
+        """Return why each of many samples gets its label; much quicker than one after the other.
+
+        Parameters
+        ----------
+        X
+            New samples, as `predict` takes them.
+        top
+            How many training samples and atoms to name for each.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from cksc_dist import CKSC
+        >>> X = np.array([[0.0], [0.1], [5.0], [5.1]])
+        >>> model = CKSC(sparsity=2, kernel="rbf", random_state=0).fit(X, ["low", "low", "high", "high"])
+        >>> [explanation.label for explanation in model.explain_many([[0.05], [4.9]])]
+        ['low', 'high']
+        """
+        check_count("top", top)
+        return self._explanations(*self._recall(X), top)
+
+    def _explanations(self, rows: NDArray[Any], codes: SparseRows, top: int) -> list[Explanation]:
+        """Return what kernel rows and codes mean."""
         shares, far = self._scores(codes)
-        decided = self._largest_class if far[0] else int(shares[0].argmax())
-        atoms = self._atoms.csr(len(self.support_))
-        weight = (g @ atoms).toarray()[0]  # U g
-        norm = float((g @ self._dictionary.gram @ g.T.toarray()).item())
-        order = np.argsort(-weight, kind="stable")[: min(top, int((weight > 0).sum()))]
-        strongest = self._dictionary.class_weight.argmax(axis=1)
-        ranked = np.argsort(-g.data, kind="stable")[:top]
-        return Explanation(
-            label=self.classes_[decided].item(),
-            confidence=float(shares[0, decided]),
-            shares={name.item(): float(share) for name, share in zip(self.classes_, shares[0], strict=True)},
-            samples=tuple(
-                SamplePart(
-                    int(self.support_[i]),
-                    self.classes_[self._train_labels[self.support_[i]]].item(),
-                    float(weight[i] / weight.sum()),
-                )
-                for i in order
-            ),
-            atoms=tuple(
-                AtomPart(
-                    int(g.indices[a]),
-                    self.classes_[strongest[g.indices[a]]].item(),
-                    float(self.interpretability_[g.indices[a]]),
-                    float(g.data[a]),
-                )
-                for a in ranked
-            ),
-            n_samples=int((weight > 0).sum()),
-            n_atoms=g.nnz,
-            similarity=float(rows[0] @ weight) / np.sqrt(norm) if norm > 0 else 0.0,
-            far_away=bool(far[0]),
+        decided = np.where(far, self._largest_class, shares.argmax(axis=1))
+        g = codes.csr(len(self.interpretability_))
+        weights = g @ self._atoms.csr(len(self.support_))  # U g, one sample a row
+        weights.sort_indices()  # of equal weights the earlier row is named first
+        return [
+            Explanation(
+                label=self.classes_[decided[i]].item(),
+                confidence=float(shares[i, decided[i]]),
+                shares={name.item(): float(share) for name, share in zip(self.classes_, shares[i], strict=True)},
+                samples=self._sample_parts(*_row(weights, i), top),
+                atoms=self._atom_parts(*_row(g, i), top),
+                n_samples=len(_row(weights, i)[0]),
+                n_atoms=len(_row(g, i)[0]),
+                similarity=self._similarity(rows[i], _row(weights, i), _row(g, i)),
+                far_away=bool(far[i]),
+            )
+            for i in range(len(rows))
+        ]
+
+    def _sample_parts(self, positions: Index, weight: Weights, top: int) -> tuple[SamplePart, ...]:
+        """Return the training samples of largest weight, given their positions in the support."""
+        chosen = np.argsort(-weight, kind="stable")[:top]
+        samples, shares = self.support_[positions[chosen]], weight[chosen] / weight.sum()
+        labels = self.classes_[self._train_labels[samples]]
+        return tuple(
+            SamplePart(int(row), label.item(), float(share))
+            for row, label, share in zip(samples, labels, shares, strict=True)
         )
+
+    def _atom_parts(self, atoms: Index, weight: Weights, top: int) -> tuple[AtomPart, ...]:
+        """Return the atoms of largest weight."""
+        chosen = np.argsort(-weight, kind="stable")[:top]
+        labels = self.classes_[self._dictionary.class_weight[atoms[chosen]].argmax(axis=1)]
+        return tuple(
+            AtomPart(int(atom), label.item(), float(self.interpretability_[atom]), float(value))
+            for atom, label, value in zip(atoms[chosen], labels, weight[chosen], strict=True)
+        )
+
+    def _similarity(self, k_z: NDArray[Any], sample: tuple[Index, Weights], code: tuple[Index, Weights]) -> float:
+        """Return the cosine k_z'U g / sqrt(g'U'K U g)."""
+        (positions, weight), (atoms, g) = sample, code
+        norm = float(g @ self._dictionary.gram[np.ix_(atoms, atoms)] @ g)
+        return float(k_z[positions] @ weight) / float(np.sqrt(norm)) if norm > 0 else 0.0
 
     # -- files
 
@@ -464,6 +517,34 @@ def _warn_of_small_classes(spec: ModelSpec, classes: NDArray[Any], class_index: 
             SmallClassWarning,
             stacklevel=3,
         )
+
+
+def _row(matrix: Any, i: int) -> tuple[Index, Weights]:
+    """Return where row i of a CSR matrix has entries, and these."""
+    entries = slice(matrix.indptr[i], matrix.indptr[i + 1])
+    return matrix.indices[entries], matrix.data[entries]
+
+
+def _check_one_sample(z: Any, most: int) -> None:
+    """Raise an InputError where z is several samples: a set, a list of unequal ones, or too many dimensions."""
+    try:
+        what = f"is {z!r}" if isinstance(z, SeriesSet) else f"has shape {np.shape(z)}" if np.ndim(z) > most else None
+    except ValueError:
+        what = "is a list of parts of unequal length"
+    if what is not None:
+        raise InputError(f"explain takes one sample, but z {what}; pass one of them, z[0], or call explain_many")
+
+
+def _sized(X: Any) -> Any:
+    """Return samples that can be counted: an iterator is gone through here, once."""
+    if isinstance(X, Iterator):
+        return list(X)
+    if sparse.issparse(X) or (hasattr(X, "__len__") and getattr(X, "ndim", 1) > 0):
+        return X
+    samples = np.asarray(X)
+    if samples.ndim == 0:
+        raise InputError(f"X is of type {type(X).__name__}; pass a matrix with a row, or a list with an item, a sample")
+    return samples
 
 
 def _check_count(X: Any, n_labels: int) -> None:

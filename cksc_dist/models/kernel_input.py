@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from cksc_dist.errors import InputError
 from cksc_dist.maths.dtw import pairwise_distances
 from cksc_dist.maths.kernel import bandwidth, gaussian_kernel
-from cksc_dist.maths.matrix_checks import as_matrix, check_kernel
+from cksc_dist.maths.matrix_checks import STRIP_ENTRIES, as_matrix, check_kernel
 from cksc_dist.maths.spectrum import SpectralRepair
 from cksc_dist.models.distance_kernel import DistanceKernel
-from cksc_dist.series import ragged
+from cksc_dist.series import Ragged, ragged
 from cksc_dist.spec import DistanceSpec, KernelSpec
 
 __all__ = ["DtwInput", "KernelInput", "PrecomputedInput", "RbfInput"]
+
+# The kernel squares distances; beyond this a square is no number any more.
+LARGEST_DISTANCE = 1e150
 
 Index = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
@@ -50,6 +53,12 @@ class KernelInput(Protocol):
         """Return what was saved."""
 
 
+def _strips(n: int) -> list[slice]:
+    """Return the rows of an n x n matrix in strips: work on one needs no second such matrix."""
+    height = max(1, STRIP_ENTRIES // n)
+    return [slice(start, min(start + height, n)) for start in range(0, n, height)]
+
+
 class PrecomputedInput:
     """The kernel is given: (n, n) in training, (new, n) later."""
 
@@ -64,10 +73,15 @@ class PrecomputedInput:
                 "sample, or compute the kernel again"
             )
         self.n_train = len(K)
-        if (K == K.T).all() and K.flags.c_contiguous:
-            return K
-        # equal up to rounding: rows and columns must be the same to the bit
-        return np.ascontiguousarray((K + K.T) / 2)
+        if all(np.array_equal(K[strip], K[:, strip].T) for strip in _strips(len(K))):
+            # its own mirror: one of the two lies in memory row by row, and is no copy
+            return np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
+        symmetric = np.empty(K.shape, dtype=K.dtype)
+        for strip in _strips(len(K)):
+            # equal up to rounding: rows and columns must be the same to the bit
+            np.add(K[strip], K[:, strip].T, out=symmetric[strip])
+            symmetric[strip] /= 2
+        return symmetric
 
     def keep(self, support: Index) -> None:
         """Remember which columns carry weight."""
@@ -135,7 +149,13 @@ class RbfInput:
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of new vectors with the kept ones."""
         assert self.gamma is not None
-        return gaussian_kernel(self._distances(np.ascontiguousarray(X, dtype=np.float64), n_jobs), 1.0 / self.gamma)
+        new = np.ascontiguousarray(X, dtype=np.float64)
+        if new.shape[1] != self.n_features:
+            raise InputError(
+                f"X has {new.shape[1]} features, but the model was trained on vectors with {self.n_features}; give "
+                "vectors of the same length"
+            )
+        return gaussian_kernel(self._distances(new, n_jobs), 1.0 / self.gamma)
 
     @property
     def n_features(self) -> int:
@@ -154,6 +174,12 @@ class RbfInput:
         return self
 
 
+def _largest(series: Ragged, i: int) -> float:
+    """Return the largest absolute value of series i."""
+    values, offsets = series
+    return float(np.abs(values[offsets[i] : offsets[i + 1]]).max())
+
+
 class DtwInput:
     """Raw series, their DTW distances, and the Gaussian kernel of these."""
 
@@ -164,16 +190,19 @@ class DtwInput:
         """Return the kernel of the series, with bandwidth and repair from them."""
         self.series = ragged(X, name="X")
         D = pairwise_distances(self.series, None, self.distance, n_jobs, names=("X", "X"))
+        self._check_sizes(D, self.series)
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
         K: NDArray[Any] = self.transform.fit_transform(D)
         return K
 
     def keep(self, support: Index) -> None:
         """Keep the series that carry weight; all of them where the kernel is repaired."""
-        # a repaired row needs the distances to all training series
-        self.columns = support if self.kernel.repair is not None else np.arange(len(support))
-        if self.kernel.repair is None:
-            values, offsets = self.series
+        values, offsets = self.series
+        if self.kernel.repair is not None:
+            # a repaired row needs the distances to all training series; the caller's own may change later
+            self.columns, self.series = support, (values.copy(), offsets.copy())
+        else:
+            self.columns = np.arange(len(support))
             lengths = np.diff(offsets)[support]
             frames = np.concatenate([np.arange(offsets[i], offsets[i + 1]) for i in support])
             self.series = (values[frames], np.concatenate([[0], np.cumsum(lengths)]))
@@ -189,7 +218,21 @@ class DtwInput:
                 "of the same dims, and even a single one in a list"
             )
         D = pairwise_distances(new, self.series, self.distance, n_jobs, names=("X", "the training series"))
+        self._check_sizes(D, new)
         return np.ascontiguousarray(self.transform.transform(D)[:, self.columns])
+
+    def _check_sizes(self, D: NDArray[Any], new: Ragged) -> None:
+        """Raise an InputError where distances are so large that numbers end; ``new`` are the series of the rows."""
+        i, j = np.unravel_index(int(D.argmax()), D.shape)  # NaN counts as largest
+        if D[i, j] <= LARGEST_DISTANCE:
+            return
+        if new is self.series:
+            # both are training series: the one with the larger values is to blame
+            i = max(i, j, key=lambda row: _largest(new, int(row)))
+        raise InputError(
+            f"X[{i}] has values of up to {_largest(new, int(i)):.3g}, and its largest DTW distance is {D[i].max():g}: "
+            "too large to be squared; rescale all series, in training and later, by one factor"
+        )
 
     @property
     def n_features(self) -> int:

@@ -109,6 +109,7 @@ def test_clone_and_set_params_carry_every_parameter() -> None:
         "window": 4,
         "cost": "abs",
         "normalise": "z",
+        "per_length": True,
         "bandwidth": "median",
         "factor": 2.0,
         "repair": "clip",
@@ -189,6 +190,26 @@ def test_a_fit_that_fails_leaves_the_earlier_one_whole(problem: Problem) -> None
         model.fit(problem.D, np.repeat([0, 1], 45))
     assert np.array_equal(model.class_shares(problem.K_test), before)
     assert model.predict(problem.K_test)[0] in problem.y
+
+
+def test_a_fit_that_fails_leaves_the_checks_of_vectors_whole(problem: Problem) -> None:
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame(problem.X[:45], columns=["height", "width"])
+    model = CKSC(sparsity=3, kernel="rbf", random_state=0).fit(X, problem.y_train)
+    before = model.class_shares(X)
+    wider = pandas.DataFrame(np.ones((45, 3)), columns=["a", "b", "c"])
+    with pytest.raises(InputError, match="one class"):
+        model.fit(wider, ["ash"] * 45)
+    assert model.n_features_in_ == 2
+    assert model.feature_names_in_.tolist() == ["height", "width"]
+    assert np.array_equal(model.class_shares(X), before)
+    fresh = CKSC(kernel="rbf")
+    with pytest.raises(InputError, match="one class"):
+        fresh.fit(wider, ["ash"] * 45)
+    assert not hasattr(fresh, "n_features_in_")
+    # a fit that succeeds forgets the names of the one before
+    model.set_params(kernel="precomputed").fit(problem.K_train, problem.y_train)
+    assert not hasattr(model, "feature_names_in_")
 
 
 def test_parameters_set_after_fit_wait_for_the_next_fit(problem: Problem) -> None:
@@ -537,6 +558,21 @@ def test_labels_that_cannot_be_used(problem: Problem, kernel: str, labels: Any, 
     X = problem.K_train if kernel == "precomputed" else problem.X[:45]
     with np.errstate(invalid="ignore"), pytest.raises(ValueError, match=words):
         CKSC(sparsity=2, kernel=kernel).fit(X, labels)
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", "dtw", "rbf"])
+def test_what_cannot_be_counted(problem: Problem, kernel: str) -> None:
+    for X, kind in ((5, "int"), (None, "NoneType"), (np.array(5.0), "ndarray")):
+        with pytest.raises(InputError, match=f"X is of type {kind}; pass a matrix with a row, or a list with an item"):
+            CKSC(sparsity=2, kernel=kernel).fit(X, problem.y_train)
+
+
+@pytest.mark.parametrize("kernel", ["precomputed", "dtw", "rbf"])
+def test_samples_may_come_from_a_generator(problem: Problem, kernel: str) -> None:
+    X = problem.K_train if kernel == "precomputed" else problem.X[:45]
+    model = CKSC(sparsity=2, kernel=kernel, random_state=0, tol=0.01)
+    expected = clone(model).fit(X, problem.y_train).class_shares(X)
+    assert np.array_equal(model.fit((row for row in X), problem.y_train).class_shares(X), expected)
 
 
 @pytest.mark.parametrize("count", [44, 46, 0])

@@ -185,6 +185,46 @@ def test_series_and_vectors_can_be_explained_as_well(monkeypatch: pytest.MonkeyP
     assert vectors.explain(X[12]).label == "b"
 
 
+def test_many_are_explained_as_one_by_one(overlapping: tuple[CKSC, Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    model, K_test, _ = overlapping
+    rows = np.vstack([K_test, np.zeros(K_test.shape[1])])  # the last one is far away
+    calls = []
+
+    def counted(kernel_rows: Any, *others: Any) -> Any:
+        calls.append(len(kernel_rows))
+        return recall(kernel_rows, *others)
+
+    for top in (2, EVERYTHING):
+        expected = explanations(model, rows, top)
+        with monkeypatch.context() as patch:
+            patch.setattr(cksc_module, "recall", counted)
+            assert model.explain_many(rows, top) == expected
+    assert calls == [len(rows)] * 2
+    assert expected[-1].far_away
+    with pytest.raises(InputError, match=r"top=0: must be a whole number of at least 1"):
+        model.explain_many(rows, 0)
+
+
+def test_several_series_are_not_one() -> None:
+    data = make_gestures(8, 2, dims=2, length=(10, 20), noise=0.1)
+    model = CKSC(sparsity=3, kernel="dtw", random_state=0, tol=0.01).fit(data, data.labels)
+    with pytest.raises(InputError, match=r"explain takes one sample, but z is a list of parts of unequal length; pass"):
+        model.explain(data.series)
+    with pytest.raises(InputError, match=r"explain takes one sample, but z is SeriesSet\('gestures': 1 series"):
+        model.explain(data[:1])
+    assert model.explain_many(data[2:4]) == [model.explain(data[2]), model.explain(data[3])]
+
+
+def test_a_row_of_a_table_is_explained_without_a_word_about_names() -> None:
+    pandas = pytest.importorskip("pandas")
+    X = pandas.DataFrame({"height": np.arange(12.0), "width": np.arange(12.0) % 5})
+    model = CKSC(sparsity=2, kernel="rbf", random_state=0, tol=0.01).fit(X, np.repeat(["a", "b"], 6))
+    one = model.explain(X.iloc[3])  # a warning would be an error
+    assert one == model.explain(X.to_numpy()[3]) == model.explain_many(X)[3]
+    with pytest.raises(InputError, match=r"X has 3 features, but the model was trained on vectors with 2"):
+        model.explain([1.0, 2.0, 3.0])
+
+
 def test_what_explain_refuses(overlapping: tuple[CKSC, Any, Any]) -> None:
     model, K_test, _ = overlapping
     with pytest.raises(InputError, match=r"explain takes one sample, but z has shape \(1, 50\); pass one of them"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
 from cksc_dist import CKSC, DistanceKernel, SeriesSet, pairwise_dtw
-from cksc_dist.errors import InputError
+from cksc_dist.errors import InputError, SmallClassWarning
 from cksc_dist.io import make_gestures
 from cksc_dist.maths.dtw import pairwise_distances
 from cksc_dist.models import kernel_input
@@ -38,6 +39,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"mode": "independent", "window": 4},
     {"window": 0.2, "normalise": "z"},
     {"cost": "abs", "bandwidth": "median", "factor": 0.5},
+    {"per_length": True, "bandwidth": 0.3},
     {"bandwidth": 40.0, "recall": "reconstruction"},
 ]
 
@@ -48,7 +50,8 @@ def test_raw_series_give_what_the_steps_by_hand_give(
 ) -> None:
     train, test = gestures
     model = dtw_model(train, train.labels, **parameters)
-    metric = {name: v for name, v in parameters.items() if name in ("mode", "window", "cost", "normalise")}
+    names = ("mode", "window", "cost", "normalise", "per_length")
+    metric = {name: v for name, v in parameters.items() if name in names}
     shape = {name: v for name, v in parameters.items() if name in ("bandwidth", "factor", "repair")}
     kernel = DistanceKernel(**shape)
     K_train = kernel.fit_transform(pairwise_dtw(train, **metric))
@@ -208,6 +211,40 @@ def test_series_that_cannot_be_learnt(gestures: tuple[SeriesSet, SeriesSet]) -> 
         dtw_model([np.ones((3, 1))] * 4, [0, 0, 1, 1], sparsity=2, normalise="z")
 
 
+@pytest.mark.parametrize("cost", ["squared", "abs"])
+def test_series_too_large_for_a_kernel(gestures: tuple[SeriesSet, SeriesSet], cost: str) -> None:
+    train, test = gestures
+    huge = [*train.series[:5], 1e200 * train[5], *train.series[6:]]
+    words = r"has values of up to \d.*e\+2\d\d, and its largest DTW distance is .*; rescale all series"
+    with pytest.raises(InputError, match=r"X\[5\] " + words):
+        dtw_model(huge, train.labels, cost=cost)
+    with pytest.raises(InputError, match=r"X\[1\] " + words):
+        dtw_model(train, train.labels, cost=cost).predict([test[0], 1e200 * test[1]])
+
+
+def test_what_is_wrong_is_said_before_distances_are_computed(
+    gestures: tuple[SeriesSet, SeriesSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train, _ = gestures
+    spy = Spy(monkeypatch)
+    with pytest.raises(ValueError, match="'now' cannot be used to seed"):
+        dtw_model(train, train.labels, random_state="now")
+    with pytest.raises(SmallClassWarning):  # made an error by whoever wants none
+        dtw_model(train, train.labels, sparsity=9)
+    assert spy.shapes == []
+
+
+@pytest.mark.parametrize("repair", [None, "clip"])
+def test_a_model_does_not_change_with_the_series_it_was_given(
+    gestures: tuple[SeriesSet, SeriesSet], repair: str | None
+) -> None:
+    train, test = gestures[0].map(np.copy), gestures[1]
+    model = dtw_model(train, train.labels, repair=repair)
+    before = model.class_shares(test)
+    train.values[:] = 0.0
+    assert np.array_equal(model.class_shares(test), before)
+
+
 # vectors
 
 
@@ -260,3 +297,31 @@ def test_a_kernel_that_is_symmetric_up_to_rounding_becomes_so_to_the_bit() -> No
     assert np.array_equal(learnt, learnt.T)
     np.testing.assert_allclose(learnt, K, rtol=1e-8)
     assert PrecomputedInput().learn(K, None) is K  # no copy of an n x n matrix without need
+
+
+def test_a_symmetric_kernel_is_not_copied_in_either_order_of_memory() -> None:
+    K = np.exp(-cdist(np.arange(9.0)[:, None], np.arange(9.0)[:, None]) / 3)
+    column_wise = np.asfortranarray(K)
+    learnt = PrecomputedInput().learn(column_wise, None)
+    assert np.shares_memory(learnt, column_wise)
+    assert learnt.flags.c_contiguous
+    assert np.array_equal(learnt, K)
+    view = np.kron(K, np.ones((2, 2)))[::2, ::2]  # in no order at all
+    assert PrecomputedInput().learn(view, None).flags.c_contiguous
+    assert np.array_equal(PrecomputedInput().learn(view, None), K)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_kernel_is_made_symmetric_strip_by_strip(order: Any) -> None:
+    n = 1500
+    rng = np.random.default_rng(0)
+    half = rng.random((n, n))
+    K = np.asarray((half + half.T) / 2 + 1e-9 * rng.random((n, n)), order=order)
+    expected = (K + K.T) / 2
+    source = PrecomputedInput()
+    tracemalloc.start()
+    learnt = source.learn(K, None)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(learnt, expected)
+    assert peak < 1.9 * K.nbytes  # the result and a strip or two, but no second matrix
