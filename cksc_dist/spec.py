@@ -1,6 +1,6 @@
 """Settings as frozen dataclasses: the one place for defaults, allowed values and fingerprints.
 
-The functions, the estimators and the command line take their defaults from here. A fingerprint names
+The functions and the estimators take their defaults from here. A fingerprint names
 *resolved* settings: two specs with the same fingerprint give the same numbers.
 """
 
@@ -112,7 +112,7 @@ class DistanceSpec:
         check_choice("normalise", self.normalise, (None, "z"))
         check_choice("per_length", self.per_length, (False, True))
         check_choice("dtype", self.dtype, DTYPES)
-        if self.engine not in ENGINES:
+        if not isinstance(self.engine, str) or self.engine not in ENGINES:
             raise EngineError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
         window: Any = self.window
         if window is None:

@@ -156,6 +156,9 @@ def test_what_is_refused_and_in_which_words(spec: type[Any], settings: dict[str,
 def test_an_unknown_engine_is_an_engine_error_that_lists_the_others() -> None:
     with pytest.raises(EngineError, match=r"engine='gpu' is unknown; choose one of auto, simd, dtaidistance"):
         DistanceSpec(engine="gpu")
+    for engine in (np.array(["simd", "naive"]), None):
+        with pytest.raises(EngineError, match=r"is unknown; choose one of auto, simd, dtaidistance"):
+            DistanceSpec(engine=engine)  # type: ignore[arg-type]
 
 
 def test_edges_of_ranges_are_allowed() -> None:
