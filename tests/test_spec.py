@@ -40,7 +40,7 @@ OTHERS: dict[type[Any], dict[str, Any]] = {
         "atoms_per_class": 6,
         "recall": "reconstruction",
         "schedule": "sequential",
-        "selection": "plain",
+        "selection": "scaled",
         "prune": 0.01,
         "max_iter": 51,
         "tol": 1e-5,
@@ -70,7 +70,7 @@ def test_no_two_of_all_these_specs_share_a_fingerprint() -> None:
 KNOWN = {
     "DistanceSpec()": "8c3793b90b3fcaa7",
     "KernelSpec()": "57576cf1ffe218f8",
-    "ModelSpec()": "23c494174529c3a0",
+    "ModelSpec()": "b53f75976aeb1899",
     "DistanceSpec(mode='independent', window=0.1, normalise='z')": "7d5e481dd3904bc9",
 }
 
