@@ -92,8 +92,8 @@ TWINS = [
     twin("negative entries", [30, 30, 20], 4, 0.1),
     twin("negative entries", [15] * 4, 3, 0.0, selection="plain"),
     twin("negative entries, indefinite", [30, 25, 10, 2], 3, 0.3),
-    twin("uneven diagonal", [25, 25, 25], 2, 0.1, atoms_per_class=12),
-    twin("uneven diagonal", [40, 8, 20], 2, 0.3, atoms_per_class=12),
+    twin("uneven diagonal", [25, 25, 25], 2, 0.1, atoms_per_class=12, selection="scaled"),
+    twin("uneven diagonal", [40, 8, 20], 2, 0.3, atoms_per_class=12, selection="scaled"),
 ]
 
 

@@ -109,7 +109,7 @@ def with_codes(state: State, codes: SparseRows) -> State:
 def take_atoms(
     state: State, alpha: float, beta: float, schedule: Any, sparsity: int = 4, n_jobs: int | None = None
 ) -> tuple[State, AtomStep]:
-    spec = ModelSpec(sparsity=sparsity, alpha=alpha, schedule=schedule)
+    spec = ModelSpec(sparsity=sparsity, alpha=alpha, schedule=schedule, selection="scaled")
     errors = naive.sample_errors(state.K, state.U, state.G)
     step = atom_step(
         state.K,

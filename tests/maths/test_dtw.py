@@ -221,7 +221,7 @@ def test_errors_name_the_sample():
         pairwise_dtw([good], [np.zeros((4, 1))])
     with pytest.raises(InputError, match="A has no series"):
         pairwise_dtw([])
-    with pytest.raises(InputError, match=r"A\[0\] cannot be read as numbers"):
+    with pytest.raises(InputError, match=r"A\[0\] holds text; it must hold real numbers"):
         pairwise_dtw([["x", "y"]])
     with pytest.raises(InputError, match=r"A\[1\], dim 0 has zero variance and cannot be z-normalised"):
         pairwise_dtw([np.array([[1.0], [2.0]]), np.full((5, 1), 0.1)], normalise="z")
