@@ -427,9 +427,14 @@ def _set_edges(tile, edges, band, i, height, b_length):
 
     def within(tile, edges, band, i, height, b_length):
         # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
-        edges[0] = max(0, i + band[0] + 1)
-        edges[3] = min(b_length, i + height - 1 + band[3])
-        edges[1] = min(max(edges[0], i + height + band[1]), edges[3])
-        edges[2] = max(edges[1], min(edges[3], i + band[2]))
+        begin, end = i + band[0] + 1, i + height - 1 + band[3]
+        begin = 0 if begin < 0 else begin
+        end = b_length if end > b_length else end
+        all_from, all_to = i + height + band[1], i + band[2]
+        all_from = begin if all_from < begin else all_from
+        all_from = end if all_from > end else all_from
+        all_to = end if all_to > end else all_to
+        edges[0], edges[1], edges[3] = begin, all_from, end
+        edges[2] = all_from if all_to < all_from else all_to
 
     return within if tile.tile.banded else without

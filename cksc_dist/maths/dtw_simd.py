@@ -65,18 +65,22 @@ def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
         stride = len(limits) // 2
         for w in range(stride):
             b_length = ends[e_at + w]
+            longer, difference = (
+                (a_length, a_length - b_length) if a_length > b_length else (b_length, b_length - a_length)
+            )
             width = frames
             if fraction > 0:
                 # a fraction of the longer series, rounded up as in dtw_naive.window_frames
-                width = max(1, int(np.ceil(fraction * max(a_length, b_length) - 1e-9)))
-            low = -(max(0, a_length - b_length) + width)
-            high = max(0, b_length - a_length) + width
+                width = int(np.ceil(fraction * longer - 1e-9))
+                width = 1 if width < 1 else width
+            low = -width - difference if a_length > b_length else -width
+            high = width if a_length > b_length else width + difference
             limits[w] = low
             limits[stride + w] = high
-            band[0] = low if w == 0 else min(band[0], low)
-            band[1] = low if w == 0 else max(band[1], low)
-            band[2] = high if w == 0 else min(band[2], high)
-            band[3] = high if w == 0 else max(band[3], high)
+            band[0] = low if w == 0 or low < band[0] else band[0]
+            band[1] = low if w == 0 or low > band[1] else band[1]
+            band[2] = high if w == 0 or high < band[2] else band[2]
+            band[3] = high if w == 0 or high > band[3] else band[3]
 
     return within if tile.tile.banded else without
 
