@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError
 from cksc_dist.series import SeriesSet
+from cksc_dist.spec import check_count
 
 __all__ = ["make_gestures"]
 
@@ -57,16 +58,11 @@ def _warp(time: NDArray[np.float64], rng: np.random.Generator) -> NDArray[np.flo
     return np.asarray(passed / passed[-1])
 
 
-def _check_count(name: str, value: Any, low: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
-        raise InputError(f"{name}={value!r}: must be a whole number of at least {low}")
-
-
 def _check_length(length: Any) -> None:
     if not isinstance(length, Sequence) or len(length) != 2:
         raise InputError(f"length={length!r}: must be (shortest, longest)")
-    _check_count("shortest length", length[0], 2)
-    _check_count("longest length", length[1], int(length[0]))
+    check_count("shortest length", length[0], 2)
+    check_count("longest length", length[1], int(length[0]))
 
 
 def _check_noise(noise: Any) -> None:
@@ -108,9 +104,9 @@ def make_gestures(
     >>> make_gestures(n_per_class=5, n_classes=3, dims=2)
     SeriesSet('gestures': 15 series, 2 dims, length 45..79, 3 classes)
     """
-    _check_count("n_per_class", n_per_class, 1)
-    _check_count("n_classes", n_classes, 1)
-    _check_count("dims", dims, 1)
+    check_count("n_per_class", n_per_class, 1)
+    check_count("n_classes", n_classes, 1)
+    check_count("dims", dims, 1)
     _check_length(length)
     _check_noise(noise)
     rng = np.random.default_rng(random_state)
