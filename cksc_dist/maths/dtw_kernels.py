@@ -17,7 +17,12 @@ each lane is read at its own end. Two forms, chosen by the number of dimensions 
 All operations are the same if a and b change places, and for every lane, so the bits of a value depend on the
 two series and the settings only.
 
-With a band, ``-low < j - i < high`` bounds the cells; low and high differ between lanes of different length.
+With a band, ``low < j - i < high`` bounds the cells; low and high differ between lanes of different length:
+
+    low = min(len b - len a, 0) - w,    high = max(len b - len a, 0) + w,    w = max(reach of a, reach of b)
+
+where the reach of a series is the window that its own length asks for. What a band needs is emitted as
+instructions too: the same in Python's words would take Numba most of a second to compile.
 """
 
 from __future__ import annotations
@@ -43,9 +48,9 @@ from numba.extending import (
 )
 
 from cksc_dist.maths import simd
-from cksc_dist.maths.simd import Vectors, array_data, counted_loop, get, index, put
+from cksc_dist.maths.simd import Vectors, array_data, counted_loop, get, index, larger, put, smaller
 
-__all__ = ["MOST_ROW_DIMS", "Tile", "jit", "sweep"]
+__all__ = ["MOST_ROW_DIMS", "Tile", "jit", "set_band", "sweep"]
 
 MOST_ROW_DIMS = 3
 """Up to so many dimensions the row form is used."""
@@ -134,28 +139,89 @@ def _by_width(builder: ir.IRBuilder, tile: Tile, span: Any, body: Callable[[int]
 
 
 @intrinsic
+def set_band(
+    typing: Any, tile: Any, a_length: Any, a_reach: Any, ends: Any, reaches: Any, e_at: Any, band: Any, limits: Any
+) -> Any:
+    """Set ``limits`` to low, then high of each lane of a group, and ``band`` to bounds of these over all lanes.
+
+    The bounds are at most the least low, at least the greatest low, at most the least high, at least the greatest
+    high. ``ends`` and ``reaches`` (from ``e_at`` on) are the lengths of the lanes, ascending, and their reaches.
+    """
+    t = tile.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        if not t.banded:
+            return context.get_dummy_value()
+        v = Vectors(builder, t.lanes, t.bits)
+        end_data, reach_data, band_data, limit = (
+            array_data(context, builder, signature.args[k], arguments[k]) for k in (3, 4, 6, 7)
+        )
+        length, reach, start = (arguments[k] for k in (1, 2, 5))
+
+        def low_and_high(end: Any, low_reach: Any, high_reach: Any, length: Any, reach: Any, zero: Any) -> Any:
+            gap = builder.sub(end, length)
+            low = builder.sub(smaller(builder, gap, zero), larger(builder, low_reach, reach))
+            return low, builder.add(larger(builder, gap, zero), larger(builder, high_reach, reach))
+
+        lengths, own_reaches = v.splat(length), v.splat(reach)
+        zeros = ir.Constant(lengths.type, [0] * t.lanes)
+        for u in range(t.vectors):
+            at = builder.add(start, index(u * t.lanes))
+            there = v.load_integers(reach_data, at)
+            low_high = low_and_high(v.load_integers(end_data, at), there, there, lengths, own_reaches, zeros)
+            for k, value in enumerate(low_high):
+                v.store(builder.sitofp(value, v.type), limit, index(k * t.stride + u * t.lanes))
+        last = builder.add(start, index(t.stride - 1))
+        ends_and_reaches = [
+            [builder.load(builder.gep(data, [k])) for k in (start, last)] for data in (end_data, reach_data)
+        ]
+        (least, most), (least_reach, most_reach) = ends_and_reaches
+        least_low, least_high = low_and_high(least, most_reach, least_reach, length, reach, index(0))
+        most_low, most_high = low_and_high(most, least_reach, most_reach, length, reach, index(0))
+        for k, value in enumerate((least_low, most_low, least_high, most_high)):
+            builder.store(value, builder.gep(band_data, [index(k)]))
+        return context.get_dummy_value()
+
+    i64 = types.int64
+    return types.void(tile, i64, i64, ends, reaches, i64, band, limits), emit
+
+
+@intrinsic
 def row_strip(
-    typing: Any, tile: Any, span: Any, a: Any, a_at: Any, i: Any, b: Any, b_at: Any, edges: Any, front: Any,
-    lane: Any, limits: Any,
+    typing: Any, tile: Any, span: Any, a: Any, a_at: Any, i: Any, b: Any, b_at: Any, b_length: Any, front: Any,
+    lane: Any, band: Any, limits: Any,
 ) -> Any:  # fmt: skip
     """Pass a strip of ``tile.rows`` frames of a (from frame i) over the frames of b, ``span`` lanes of them.
 
-    ``front`` holds V of the frame above the strip and receives V of its last frame. The frames of b are
-    cut by ``edges`` (4 entries): only between the middle two is every cell of the strip inside the band of
-    every lane; outside them, cells are masked by ``limits`` (low, high of each lane).
+    ``front`` holds V of the frame above the strip and receives V of its last frame. ``band`` and ``limits`` are
+    those of `set_band`.
     """
     t = tile.tile
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         v = Vectors(builder, t.lanes, t.bits)
-        a_data, b_data, edge, front_data, limit = (
-            array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 5, 7, 8, 10)
+        a_data, b_data, front_data, band_data, limit = (
+            array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 5, 8, 10, 11)
         )
-        width, a_start, first, b_start, lane_at = (arguments[k] for k in (1, 3, 4, 6, 9))
+        width, a_start, first, b_start, frames_of_b, lane_at = (arguments[k] for k in (1, 3, 4, 6, 7, 9))
         infinite = v.constant(INFINITY)
 
         def lane_of(base: Any, u: int) -> Any:
             return builder.add(base, builder.add(lane_at, index(u * t.lanes)))
+
+        def cut() -> tuple[list[Any], list[bool]]:
+            """Cut the frames of b where the band begins and ends; in the middle, it holds all cells of all lanes."""
+            least_low, most_low, least_high, most_high = (
+                builder.load(builder.gep(band_data, [index(k)])) for k in range(4)
+            )
+            begin = larger(builder, builder.add(builder.add(first, least_low), index(1)), index(0))
+            end = smaller(builder, builder.add(builder.add(first, most_high), index(t.rows - 1)), frames_of_b)
+            if t.rows == 1:
+                return [begin, end], [True]
+            all_from = builder.add(builder.add(first, most_low), index(t.rows))
+            all_from = smaller(builder, larger(builder, all_from, begin), end)
+            all_to = larger(builder, smaller(builder, builder.add(first, least_high), end), all_from)
+            return [begin, all_from, all_to, end], [True, False, True]
 
         def strip(vectors: int) -> None:
             us = range(vectors)
@@ -193,8 +259,8 @@ def row_strip(
                     v.store(up[u], front_data, lane_of(at, u))
                 return above + left
 
-            edge_values = [builder.load(builder.gep(edge, [index(e)])) for e in range(4)]
-            begin = edge_values[0] if t.banded else index(0)
+            edges, masks = cut() if t.banded else ([index(0), frames_of_b], [False])
+            begin = edges[0]
             # V[-1, -1] = 0 starts the path; the corner of a later strip is what the strip above left there
             at_start = builder.and_(
                 builder.icmp_signed("==", first, index(0)), builder.icmp_signed("==", begin, index(0))
@@ -205,18 +271,14 @@ def row_strip(
                 corner_at = builder.mul(builder.select(inside, builder.sub(begin, index(1)), index(0)), index(t.stride))
                 corner = [v.where(inside, v.load(front_data, lane_of(corner_at, u)), corner[u]) for u in us]
             state = corner + [infinite] * (t.rows * vectors)
-            if t.banded:
-                outer, inner = partial(column, masked=True), partial(column, masked=False)
-                for e, body in enumerate((outer, inner, outer)):
-                    state = counted_loop(builder, edge_values[e], edge_values[e + 1], state, body)
-            else:
-                counted_loop(builder, begin, edge_values[3], state, partial(column, masked=False))
+            for e, masked in enumerate(masks):
+                state = counted_loop(builder, edges[e], edges[e + 1], state, partial(column, masked=masked))
 
         _by_width(builder, t, width, strip)
         return context.get_dummy_value()
 
     i64 = types.int64
-    return types.void(tile, i64, a, i64, i64, b, i64, edges, front, i64, limits), emit
+    return types.void(tile, i64, a, i64, i64, b, i64, i64, front, i64, band, limits), emit
 
 
 @intrinsic
@@ -317,7 +379,7 @@ tile_banded = _tile_constant("banded")
 tile_dims = _tile_constant("dims")
 
 
-def sweep(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def sweep(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
     """Write V at the end of the lanes from ``lane`` on to ``out``; for compiled code only.
 
     Parameters
@@ -334,39 +396,33 @@ def sweep(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band,
         First lane to compute.
     band, limits
         Of the Sakoe-Chiba band: over all lanes, and of each lane.
-    work, edges, carry, out
-        Scratch of (longest series, padded to tiles) x stride, 4, and 2 x stride entries; results, one a lane.
+    work, carry, out
+        Scratch of (longest series, padded to tiles) x stride, and 2 x stride entries; results, one a lane.
     """
     raise RuntimeError("sweep is compiled by Numba and cannot be called from Python")
 
 
 @overload(sweep)
-def _choose_form(
-    tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out
-):
+def _choose_form(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
     return _sweep_rows if tiles[0].tile.dims else _sweep_columns
 
 
 # Slices, min and max are written out below: each of them costs more to compile than the kernel itself.
 
 
-def _sweep_rows(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out):
+def _sweep_rows(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
     high, low = tiles
     stride = len(out)
     b_length = ends[e_at + lane + span - 1]
     for k in range(b_length * stride):
         work[k] = np.inf
-    edges[0] = 0
-    edges[3] = b_length
     i = 0
     while i < a_length:
-        whole = i + tile_rows(high) <= a_length
-        set_edges(high, edges, band, i, tile_rows(high) if whole else 1, b_length)
-        if whole:
-            row_strip(high, span, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+        if i + tile_rows(high) <= a_length:
+            row_strip(high, span, a, a_at + i * dims, i, b, b_at, b_length, work, lane, band, limits)
             i += tile_rows(high)
         else:
-            row_strip(low, span, a, a_at + i * dims, i, b, b_at, edges, work, lane, limits)
+            row_strip(low, span, a, a_at + i * dims, i, b, b_at, b_length, work, lane, band, limits)
             i += 1
     if ends[e_at + lane] == b_length:
         # all lanes end at one frame: a copy of neighbours, which is quicker
@@ -378,9 +434,7 @@ def _sweep_rows(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane,
             put(out, w, get(work, (get(ends, e_at + w) - 1) * stride + w))
 
 
-def _sweep_columns(
-    tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, edges, carry, out
-):
+def _sweep_columns(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
     high, low = tiles
     stride = len(out)
     n_high = a_length // tile_rows(high)
@@ -413,28 +467,3 @@ def _sweep_columns(
         while reading < lane + span and ends[e_at + reading] == j + 1:
             out[reading] = work[(a_length - 1) * stride + reading]
             reading += 1
-
-
-def set_edges(tile, edges, band, i, height, b_length):
-    """Set between which frames of b a strip from frame i of a on has cells in the band; for compiled code only."""
-    raise RuntimeError("set_edges is compiled by Numba and cannot be called from Python")
-
-
-@overload(set_edges)
-def _set_edges(tile, edges, band, i, height, b_length):
-    def without(tile, edges, band, i, height, b_length):
-        pass
-
-    def within(tile, edges, band, i, height, b_length):
-        # low < j - i < high: for some frame of the strip in some lane; between the middle edges, for all
-        begin, end = i + band[0] + 1, i + height - 1 + band[3]
-        begin = 0 if begin < 0 else begin
-        end = b_length if end > b_length else end
-        all_from, all_to = i + height + band[1], i + band[2]
-        all_from = begin if all_from < begin else all_from
-        all_from = end if all_from > end else all_from
-        all_to = end if all_to > end else all_to
-        edges[0], edges[1], edges[3] = begin, all_from, end
-        edges[2] = all_from if all_to < all_from else all_to
-
-    return within if tile.tile.banded else without

@@ -12,10 +12,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba.extending import overload
 from numpy.typing import NDArray
 
-from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, sweep, tile_lanes, tile_stride
+from cksc_dist.maths.dtw_kernels import MOST_ROW_DIMS, Tile, jit, set_band, sweep, tile_lanes, tile_stride
 from cksc_dist.maths.simd import get, put
 from cksc_dist.maths.threads import resolve_n_jobs, run_blocks
 from cksc_dist.spec import DistanceSpec
@@ -51,40 +50,6 @@ class Rows(NamedTuple):
     padded: NDArray[np.int64]
 
 
-def set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
-    """Set low and high of each lane (low < j - i < high), and their least and greatest; for compiled code only."""
-    raise RuntimeError("set_band is compiled by Numba and cannot be called from Python")
-
-
-@overload(set_band)
-def _set_band(tile, frames, fraction, a_length, ends, e_at, band, limits):
-    def without(tile, frames, fraction, a_length, ends, e_at, band, limits):
-        pass
-
-    def within(tile, frames, fraction, a_length, ends, e_at, band, limits):
-        stride = len(limits) // 2
-        for w in range(stride):
-            b_length = ends[e_at + w]
-            longer, difference = (
-                (a_length, a_length - b_length) if a_length > b_length else (b_length, b_length - a_length)
-            )
-            width = frames
-            if fraction > 0:
-                # a fraction of the longer series, rounded up as in dtw_naive.window_frames
-                width = int(np.ceil(fraction * longer - 1e-9))
-                width = 1 if width < 1 else width
-            low = -width - difference if a_length > b_length else -width
-            high = width if a_length > b_length else width + difference
-            limits[w] = low
-            limits[stride + w] = high
-            band[0] = low if w == 0 or low < band[0] else band[0]
-            band[1] = low if w == 0 or low > band[1] else band[1]
-            band[2] = high if w == 0 or high < band[2] else band[2]
-            band[3] = high if w == 0 or high > band[3] else band[3]
-
-    return within if tile.tile.banded else without
-
-
 @jit
 def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled, scratch, distances):
     """Compute the units ``first .. last`` and write their values, and the mirror's where symmetric.
@@ -97,9 +62,9 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
         (group of lanes, first row, last row) of each unit.
     metric
         Planes that are warped on their own, dims of each, whether the root is taken, whether path sums are divided
-        by the lengths, and the window in frames and as a fraction (0: not so).
+        by the lengths.
     rows, lanes
-        `Rows` and `Lanes` as plain tuples.
+        `Rows` and `Lanes` as plain tuples, each with the reaches of its series (see dtw_kernels) at the end.
     symmetric, shuffled
         Whether rows and lanes are the same set; whether their order differs from that of the result.
     scratch
@@ -107,13 +72,13 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
     distances
         The result, as one vector.
     """
-    planes, dims, rooted, per_length, frames, fraction = metric
-    a_order, a, a_starts, a_lengths, a_padded = rows
-    b_order, b, b_starts, ends = lanes
+    planes, dims, rooted, per_length = metric
+    a_order, a, a_starts, a_lengths, a_padded, a_reaches = rows
+    b_order, b, b_starts, ends, b_reaches = lanes
     span = tile_stride(tiles[0])
     vector = tile_lanes(tiles[0])
     n_columns = len(b_order)
-    work, limits, carry, out, block, band, edges = scratch
+    work, limits, carry, out, block, band = scratch
     for unit in range(first, last):
         g, begin, end = units[unit, 0], units[unit, 1], units[unit, 2]
         e_at = g * span
@@ -122,7 +87,7 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
         for i in range(begin, end):
             a_length = a_lengths[i]
             if a_length != banded_length:
-                set_band(tiles[0], frames, fraction, a_length, ends, e_at, band, limits)
+                set_band(tiles[0], a_length, a_reaches[i], ends, b_reaches, e_at, band, limits)
                 banded_length = a_length
             # lanes up to the diagonal are not needed
             lane = (i + 1 - e_at) // vector * vector if symmetric and i >= e_at else 0
@@ -134,7 +99,7 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
                     width = span if used - lane > vector else vector
                     sweep(
                         tiles, width, a, a_at, a_length, dims, b, b_at, ends, e_at, lane,
-                        band, limits, work, edges, carry, out,
+                        band, limits, work, carry, out,
                     )  # fmt: skip
                 for w in range(span):
                     put(block, at + w, out[w] if plane == 0 else get(block, at + w) + out[w])
@@ -160,7 +125,7 @@ def _compute(tiles, units, first, last, metric, rows, lanes, symmetric, shuffled
 def _scratch(kind: np.dtype[Any], span: int, frames: int) -> tuple[NDArray[Any], ...]:
     """Return the working arrays of one thread (made here because allocations take long to compile)."""
     floats = [frames * span, 2 * span, 2 * span, span, ROWS_AT_MOST * span]
-    return (*(np.empty(shape, kind) for shape in floats), np.zeros(4, np.int64), np.zeros(4, np.int64))
+    return (*(np.empty(shape, kind) for shape in floats), np.zeros(4, np.int64))
 
 
 def _sorted_order(offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -265,22 +230,28 @@ def pairwise(
     n_rows, n_columns = len(rows.order), len(lanes.order)
     distances = np.empty((n_rows, n_columns), kind)
     units = _units(n_rows, n_columns, span, _rows_a_unit(n_rows, n_columns, span), b is None)
-    frames = spec.window if isinstance(spec.window, int) else 0
-    fraction = spec.window if isinstance(spec.window, float) else 0.0
+    reaches = _reaches(spec.window, rows.lengths), _reaches(spec.window, lanes.ends)
     shuffled = bool((np.diff(rows.order) < 0).any() or (np.diff(lanes.order) < 0).any())
     longest = int(max(rows.padded.max(), lanes.ends[-1]))
 
-    metric = (planes, dims, spec.cost == "squared", spec.per_length, frames, fraction)
+    metric = (planes, dims, spec.cost == "squared", spec.per_length)
 
     def compute(first: int, last: int) -> None:
         scratch = _scratch(kind, span, longest)
         # plain tuples, because a class would be part of what the compiled code is cached under
-        shared = (tuple(rows), tuple(lanes), b is None, shuffled, scratch, distances.reshape(-1))
+        shared = ((*rows, reaches[0]), (*lanes, reaches[1]), b is None, shuffled, scratch, distances.reshape(-1))
         _compute(tiles, units, first, last, metric, *shared)
 
     calls = _calls(float(rows.lengths.sum()) * float(lanes.ends.sum()) * total_dims, resolve_n_jobs(n_jobs))
     run_blocks(compute, len(units), -(-len(units) // calls), n_jobs)
     return distances
+
+
+def _reaches(window: int | float | None, lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the window that each length asks for: frames, or a fraction of them rounded up as in dtw_naive."""
+    if window is None or isinstance(window, int):
+        return np.full(len(lengths), window or 0, np.int64)
+    return np.maximum(np.ceil(window * lengths - 1e-9), 1).astype(np.int64)
 
 
 def _calls(work: float, jobs: int) -> int:

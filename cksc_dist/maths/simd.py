@@ -16,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["Vectors", "array_data", "counted_loop", "get", "put"]
+__all__ = ["Vectors", "array_data", "counted_loop", "get", "index", "larger", "put", "smaller"]
 
 INDEX = ir.IntType(64)
 
@@ -29,6 +29,16 @@ def array_data(context: Any, builder: ir.IRBuilder, array_type: Any, array: Any)
 def index(value: int) -> ir.Constant:
     """Return a constant index."""
     return ir.Constant(INDEX, value)
+
+
+def smaller(builder: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """Return the lesser of two integers, or of each lane of two vectors of them."""
+    return builder.select(builder.icmp_signed("<", x, y), x, y)
+
+
+def larger(builder: ir.IRBuilder, x: Any, y: Any) -> Any:
+    """Return the greater of two integers, or of each lane of two vectors of them."""
+    return builder.select(builder.icmp_signed(">", x, y), x, y)
 
 
 @intrinsic
@@ -125,7 +135,7 @@ class Vectors(NamedTuple):
 
     def splat(self, scalar: Any) -> Any:
         """Return the vector with a scalar in every lane."""
-        undefined = ir.Constant(self.type, ir.Undefined)
+        undefined = ir.Constant(ir.VectorType(scalar.type, self.lanes), ir.Undefined)
         first = self.builder.insert_element(undefined, scalar, ir.Constant(ir.IntType(32), 0))
         lanes = ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
         return self.builder.shuffle_vector(first, undefined, lanes)
@@ -137,6 +147,12 @@ class Vectors(NamedTuple):
         """Load neighbouring numbers, from ``position`` on."""
         loaded = self.builder.load(self._at(pointer, position, self.type))
         loaded.align = self.bits // 8
+        return loaded
+
+    def load_integers(self, pointer: Any, position: Any) -> Any:
+        """Load as many neighbouring 64-bit integers as there are lanes."""
+        loaded = self.builder.load(self._at(pointer, position, ir.VectorType(INDEX, self.lanes)))
+        loaded.align = 8
         return loaded
 
     def load_splat(self, pointer: Any, position: Any) -> Any:
