@@ -362,12 +362,11 @@ def _tile_constant(name: str) -> Any:
     @intrinsic
     def constant(typing: Any, tile: Any) -> Any:
         value = getattr(tile.tile, name)
-        kind = types.boolean if isinstance(value, bool) else types.int64
 
         def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return context.get_constant(kind, value)
+            return index(value)
 
-        return kind(tile), emit
+        return types.int64(tile), emit
 
     return constant
 
@@ -375,8 +374,37 @@ def _tile_constant(name: str) -> Any:
 tile_rows = _tile_constant("rows")
 tile_lanes = _tile_constant("lanes")
 tile_stride = _tile_constant("stride")
-tile_banded = _tile_constant("banded")
-tile_dims = _tile_constant("dims")
+
+
+@intrinsic
+def first_row(typing: Any, tile: Any, j: Any, rows: Any, band: Any) -> Any:
+    """Return the first frame of a, at most ``rows``, of the first whole tile with cells in the band at frame j of b."""
+    t = tile.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        if not t.banded:
+            return index(0)
+        most_high = builder.load(builder.gep(array_data(context, builder, band, arguments[3]), [index(3)]))
+        row = larger(builder, builder.add(builder.sub(arguments[1], most_high), index(1)), index(0))
+        return smaller(builder, builder.mul(builder.udiv(row, index(t.rows)), index(t.rows)), arguments[2])
+
+    return types.int64(tile, types.int64, types.int64, band), emit
+
+
+@intrinsic
+def tile_count(typing: Any, tile: Any, start: Any, rows: Any, j: Any, band: Any) -> Any:
+    """Return how many tiles between frames ``start`` and ``rows`` of a begin before the band ends at frame j of b."""
+    t = tile.tile
+
+    def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
+        first, stop = arguments[1], arguments[2]
+        if t.banded:
+            least_low = builder.load(builder.gep(array_data(context, builder, band, arguments[4]), [index(0)]))
+            stop = larger(builder, smaller(builder, stop, builder.sub(arguments[3], least_low)), first)
+        return builder.udiv(builder.add(builder.sub(stop, first), index(t.rows - 1)), index(t.rows))
+
+    i64 = types.int64
+    return i64(tile, i64, i64, i64, band), emit
 
 
 def sweep(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
@@ -437,29 +465,23 @@ def _sweep_rows(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane,
 def _sweep_columns(tiles, span, a, a_at, a_length, dims, b, b_at, ends, e_at, lane, band, limits, work, carry, out):
     high, low = tiles
     stride = len(out)
-    n_high = a_length // tile_rows(high)
-    tiled = n_high * tile_rows(high)
-    n_low = (a_length - tiled + tile_rows(low) - 1) // tile_rows(low)
-    for k in range((tiled + n_low * tile_rows(low)) * stride):
+    tiled = a_length // tile_rows(high) * tile_rows(high)
+    padded = tiled + (a_length - tiled + tile_rows(low) - 1) // tile_rows(low) * tile_rows(low)
+    for k in range(padded * stride):
         work[k] = np.inf
     reading = lane
-    start = start_before = 0
+    start_before = 0
     for j in range(ends[e_at + lane + span - 1]):
-        count, count_low = n_high, n_low
-        if tile_banded(high):
-            # low < j - i < high in some lane, widened to whole tiles
-            start = (j - band[3] + 1) // tile_rows(high) * tile_rows(high)
-            start = tiled if start > tiled else start
-            start = 0 if start < 0 else start
-            stop = j - band[0]
-            count_low = n_low if stop > tiled else 0
-            count = ((stop if stop < tiled else tiled) - start + tile_rows(high) - 1) // tile_rows(high)
+        start = first_row(high, j, tiled, band)
+        count = tile_count(high, start, tiled, j, band)
+        count_low = tile_count(low, tiled, padded, j, band)
         for w in range(span):
             # V[-1, -1] = 0 starts the path; a corner inside is a value of the frame before, where one was made
-            carry[w] = 0.0 if j == 0 else np.inf
+            corner = 0.0 if j == 0 else np.inf
             if start_before < start:
-                carry[w] = get(work, (start - 1) * stride + lane + w)
-            carry[span + w] = np.inf
+                corner = get(work, (start - 1) * stride + lane + w)
+            put(carry, w, corner)
+            put(carry, span + w, np.inf)
         start_before = start
         b_frame = b_at + j * dims * stride
         column_tiles(high, span, a, a_at, start, count, b, b_frame, j, dims, work, carry, lane, limits)

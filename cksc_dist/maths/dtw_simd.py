@@ -251,7 +251,8 @@ def _reaches(window: int | float | None, lengths: NDArray[np.int64]) -> NDArray[
     """Return the window that each length asks for: frames, or a fraction of them rounded up as in dtw_naive."""
     if window is None or isinstance(window, int):
         return np.full(len(lengths), window or 0, np.int64)
-    return np.maximum(np.ceil(window * lengths - 1e-9), 1).astype(np.int64)
+    frames: NDArray[np.float64] = np.ceil(window * lengths - 1e-9)
+    return np.maximum(frames, 1).astype(np.int64)
 
 
 def _calls(work: float, jobs: int) -> int:
