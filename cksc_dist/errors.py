@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CkscError", "EngineError", "InputError", "ModelFileError", "ReadError", "SmallClassWarning"]
+__all__ = ["CkscError", "EngineError", "InputError", "ModelFileError", "ReadError", "SmallClassWarning", "StoreBusyError", "StoreError", "ClusterError", "PlanError"]
 
 
 class CkscError(Exception):
@@ -35,6 +35,22 @@ class EngineError(InputError):
 
 class ModelFileError(CkscError, ValueError):
     """A saved model that is missing, damaged, or written by another version."""
+
+
+class StoreError(CkscError, ValueError):
+    """A store that is missing, damaged, unfinished, unreachable, or written by another version."""
+
+
+class StoreBusyError(StoreError):
+    """A store that another process is writing."""
+
+
+class PlanError(InputError):
+    """Work that cannot be done with the memory or disk there is; says what would do."""
+
+
+class ClusterError(CkscError, RuntimeError):
+    """A cluster that cannot be reached, went away, or runs other code than this process."""
 
 
 class SmallClassWarning(UserWarning):

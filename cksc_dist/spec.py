@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -16,10 +16,13 @@ from cksc_dist.errors import EngineError, InputError
 
 __all__ = [
     "ENGINES",
+    "EXECUTORS",
     "KERNELS",
+    "METRICS",
     "DistanceSpec",
     "KernelSpec",
     "ModelSpec",
+    "RunSpec",
     "check_choice",
     "check_count",
     "check_number",
@@ -27,6 +30,8 @@ __all__ = [
 ]
 
 ENGINES = ("auto", "simd", "dtaidistance", "naive")
+METRICS = ("dtw", "euclidean", "chi2", "external")
+EXECUTORS = ("auto", "serial", "threads", "dask")
 MODES = ("dependent", "independent")
 COSTS = ("squared", "abs")
 DTYPES = ("float64", "float32")
@@ -75,10 +80,13 @@ def _settle(spec: Any, kind: type[int] | type[float], *names: str) -> None:
 
 @dataclass(frozen=True)
 class DistanceSpec:
-    """What a DTW distance is (methods: `cksc_dist.maths.dtw`).
+    """What a distance is (methods: `cksc_dist.maths.dtw`, `cksc_dist.maths.metrics`).
 
     Parameters
     ----------
+    metric
+        ``"dtw"``; ``"euclidean"`` or ``"chi2"`` for series of one length, taken as vectors (chi-square: as
+        histograms); ``"external"``: a matrix that came ready. What follows is for DTW, but for `dtype` and `dims`.
     mode
         ``"dependent"``: one warping for all dimensions; ``"independent"``: one for each.
     window
@@ -96,8 +104,11 @@ class DistanceSpec:
         ``"auto"``, ``"simd"``, ``"dtaidistance"`` or ``"naive"``.
     dtype
         Arithmetic and result: ``"float64"`` or ``"float32"``.
+    dims
+        Which dimensions of the series are compared, ascending; None: all.
     """
 
+    metric: Literal["dtw", "euclidean", "chi2", "external"] = "dtw"
     mode: Literal["dependent", "independent"] = "dependent"
     window: int | float | None = None
     cost: Literal["squared", "abs"] = "squared"
@@ -105,8 +116,10 @@ class DistanceSpec:
     per_length: bool = False
     engine: str = "auto"
     dtype: str = "float64"
+    dims: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_choice("metric", self.metric, METRICS)
         check_choice("mode", self.mode, MODES)
         check_choice("cost", self.cost, COSTS)
         check_choice("normalise", self.normalise, (None, "z"))
@@ -115,14 +128,39 @@ class DistanceSpec:
         if not isinstance(self.engine, str) or self.engine not in ENGINES:
             raise EngineError(f"engine={self.engine!r} is unknown; choose one of {', '.join(ENGINES)}")
         window: Any = self.window
-        if window is None:
-            return
-        if not isinstance(window, bool) and isinstance(window, Integral):
-            check_count("window", window)
-            _settle(self, int, "window")
-        else:
-            check_number("window (as a fraction of the longer series)", window, 0.0, 1.0, open_low=True)
-            _settle(self, float, "window")
+        if window is not None:
+            if not isinstance(window, bool) and isinstance(window, Integral):
+                check_count("window", window)
+                _settle(self, int, "window")
+            else:
+                check_number("window (as a fraction of the longer series)", window, 0.0, 1.0, open_low=True)
+                _settle(self, float, "window")
+        if self.dims is not None:
+            self._settle_dims(self.dims)
+        if self.metric != "dtw":
+            self._check_no_warping()
+
+    def _settle_dims(self, dims: Any) -> None:
+        chosen = tuple(dims) if hasattr(dims, "__iter__") and not isinstance(dims, str) else (dims,)
+        for dim in chosen:
+            check_count("dims", dim, low=0)
+        if not chosen or list(chosen) != sorted(set(chosen)):
+            raise InputError(f"dims={dims!r}: give at least one dimension, ascending, each once")
+        object.__setattr__(self, "dims", tuple(int(dim) for dim in chosen))
+
+    def _check_no_warping(self) -> None:
+        plain = DistanceSpec(dtype=self.dtype, dims=self.dims)
+        for name in ("mode", "window", "cost", "normalise", "per_length", "engine"):
+            if getattr(self, name) != getattr(plain, name):
+                raise InputError(f"{name}={getattr(self, name)!r} is for metric='dtw', not for {self.metric!r}")
+
+    def resolved(self) -> DistanceSpec:
+        """Return the settings with ``auto`` replaced by what it stands for, as they are stored and fingerprinted.
+
+        The rule looks at settings only, never at the number or length of the series: a value keeps its bits in
+        whatever set it is computed.
+        """
+        return replace(self, engine="simd") if self.metric == "dtw" and self.engine == "auto" else self
 
 
 @dataclass(frozen=True)
@@ -205,3 +243,38 @@ class ModelSpec:
         check_number("tol", self.tol, 0.0, 1.0)
         _settle(self, int, "sparsity", "max_iter")
         _settle(self, float, "alpha", "prune", "tol")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """How work is run; nothing of it changes a value.
+
+    Parameters
+    ----------
+    executor
+        ``"serial"``, ``"threads"``, ``"dask"``, or ``"auto"``: threads where less than a minute is expected and no
+        scheduler is given, Dask otherwise.
+    scheduler
+        Address of a running Dask scheduler; None: a cluster on this machine is started where Dask is used.
+    workers
+        Threads, or worker processes of the cluster on this machine; None: one for each core.
+    memory
+        Bytes that one worker may use; None: its share of the machine's.
+    trust
+        Take the ledger's word for tiles that are done, instead of reading them again.
+    """
+
+    executor: Literal["auto", "serial", "threads", "dask"] = "auto"
+    scheduler: str | None = None
+    workers: int | None = None
+    memory: int | None = None
+    trust: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("executor", self.executor, EXECUTORS)
+        check_choice("trust", self.trust, (False, True))
+        for name in ("workers", "memory"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        if self.scheduler is not None and self.executor not in ("auto", "dask"):
+            raise InputError(f"executor={self.executor!r} uses no scheduler; leave one of the two out")

@@ -26,7 +26,7 @@ from cksc_dist.errors import InputError
 from cksc_dist.series import Ragged, ragged
 from cksc_dist.spec import DistanceSpec
 
-__all__ = ["pairwise_distances", "pairwise_dtw", "resolve_engine"]
+__all__ = ["pairwise_distances", "pairwise_dtw", "prepare"]
 
 _DEFAULT = DistanceSpec()
 
@@ -35,16 +35,6 @@ _ENGINE_HOME = {
     "dtaidistance": "cksc_dist.maths.dtw_dtai",
     "naive": "cksc_dist.maths.dtw_naive",
 }
-
-
-def resolve_engine(spec: DistanceSpec) -> str:
-    """Return the engine that ``auto`` stands for: `simd`.
-
-    It is the quicker one at every shape tried but a single pair of thousands of dims (``benchmarks/dtw_engines.py``).
-    The rule may look at settings only, never at the number or length of the series: a value keeps its bits in
-    whatever set it is computed.
-    """
-    return "simd" if spec.engine == "auto" else spec.engine
 
 
 def pairwise_dtw(
@@ -129,28 +119,29 @@ def pairwise_distances(
         raise InputError(
             f"{names[0]} has {dims} dims but {names[1]} has {b[0].shape[1]}; both sets must have the same dims"
         )
-    engine = import_module(_ENGINE_HOME[resolve_engine(spec)])
-    a = _prepare(a, spec, names[0])
-    b = None if b is None else _prepare(b, spec, names[1])
+    engine = import_module(_ENGINE_HOME[spec.resolved().engine])
+    a = prepare(a, spec, names[0])
+    b = None if b is None else prepare(b, spec, names[1])
     distances: NDArray[Any] = engine.pairwise(a, b, spec, n_jobs)
     return distances
 
 
-def _prepare(series: Ragged, spec: DistanceSpec, name: str) -> Ragged:
+def prepare(series: Ragged, spec: DistanceSpec, name: str, first: int = 0) -> Ragged:
+    """Return the series as they are compared, or say which cannot be; ``first`` is the number of the first one."""
     values, offsets = series
     if spec.normalise == "z":
         scaled = np.empty_like(values)
         i, q = _z_normalise(values, offsets, scaled)
         if i >= 0:
             raise InputError(
-                f"{name}[{i}], dim {q} has zero variance and cannot be z-normalised; remove that dimension "
+                f"{name}[{first + i}], dim {q} has zero variance and cannot be z-normalised; remove that dimension "
                 "(SeriesSet.select_dims) or the series, or use normalise=None"
             )
         values = scaled
     if spec.dtype == "float32" and not np.abs(values).max() <= np.finfo(np.float32).max:
         row = int(np.argmax(np.abs(values).max(axis=1)))
         i = int(np.searchsorted(offsets, row, side="right")) - 1
-        raise InputError(f"{name}[{i}] has a value beyond float32; use dtype='float64'")
+        raise InputError(f"{name}[{first + i}] has a value beyond float32; use dtype='float64'")
     return values, offsets
 
 

@@ -1,0 +1,124 @@
+"""A client of the user's scheduler, or of a cluster that is started on this machine for the time of the work."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import platform
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+
+from cksc_dist.errors import ClusterError
+from cksc_dist.spec import RunSpec
+
+__all__ = ["check_code", "connected", "slots_of"]
+
+# versions of one minor release understand each other's tasks; others are known not to
+MUST_AGREE = ("numpy", "numba", "zarr", "dask")
+OWN = "cksc_dist"
+
+CONNECT_SECONDS = 20
+
+_CONFIG = {
+    "distributed.comm.timeouts.connect": "15s",
+    "distributed.comm.timeouts.tcp": "15s",
+    "distributed.scheduler.worker-ttl": "60s",
+    # workers may be killed for reasons that have nothing to do with the task they run
+    "distributed.scheduler.allowed-failures": 10,
+    # results are a few bytes: nothing to spill, and a tile comes and goes
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": 0.9,
+    "distributed.worker.memory.terminate": 0.98,
+    "distributed.admin.tick.limit": "30s",
+}
+
+_ONE_THREAD = {
+    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+}
+
+
+@contextmanager
+def connected(run: RunSpec, workers: int) -> Iterator[Client]:
+    """Connect to the scheduler of the settings; without one, start a cluster of so many workers on this machine."""
+    with dask.config.set(_CONFIG), _quiet():
+        if run.scheduler is not None:
+            try:
+                client = Client(run.scheduler, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
+            except (OSError, TimeoutError, ValueError) as error:
+                raise ClusterError(
+                    f"no scheduler answers at {run.scheduler} within {CONNECT_SECONDS} s ({error}); is it running, and "
+                    "is the address right? Start one with: dask scheduler"
+                ) from error
+            with client:
+                yield client
+            return
+        with _local_cluster(workers, run.memory) as cluster, Client(cluster, set_as_default=False) as client:
+            yield client
+
+
+def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=memory or "auto",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:8787",
+            silence_logs=logging.CRITICAL,
+            env=_ONE_THREAD,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the library's log lines about lost workers away: what matters of them is said by this package."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def slots_of(client: Client) -> int:
+    """Return how many tasks the workers run at a time."""
+    return int(sum(client.nthreads().values()))
+
+
+# evaluated on the other side, where this package may be missing
+_LOOK = """{
+    "python": __import__("platform").python_version(),
+    **{name: next((d.version for d in __import__("importlib.metadata").metadata.distributions(name=name)), None)
+       for name in %r},
+}""" % ([*MUST_AGREE, OWN],)
+
+
+def check_code(client: Client) -> list[str]:
+    """Compare versions here, on the scheduler and on every worker; raise a ClusterError, or return warnings."""
+    here = {"python": platform.python_version()}
+    here |= {name: importlib.metadata.version(name) for name in (*MUST_AGREE, OWN)}
+    expression = " ".join(_LOOK.split())
+    there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, expression)}
+    there |= {f"worker {address}": found for address, found in client.run(eval, expression).items()}
+    small = []
+    for place, versions in there.items():
+        for name, mine in here.items():
+            other = versions.get(name)
+            if other is None:
+                raise ClusterError(f"{place} has no {name}; install {name} {mine} there, as it is here")
+            if name == OWN and other != mine or other.split(".")[:2] != mine.split(".")[:2]:
+                raise ClusterError(
+                    f"{place} has {name} {other}, but here it is {mine}; both sides must run the same: install one of "
+                    "the two everywhere"
+                )
+            if other != mine:
+                small.append(f"{place} has {name} {other}, here it is {mine}")
+    return small

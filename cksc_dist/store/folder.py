@@ -1,0 +1,240 @@
+"""A folder on this machine or anywhere that fsspec reaches: small whole files by key, and a Zarr store.
+
+A write is seen whole or not at all: on this machine a temporary file is renamed, and object stores put whole objects.
+A remote store that goes away for a while is waited for (`PATIENCE` seconds) before an error is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zarr
+
+from cksc_dist.errors import StoreError
+
+__all__ = ["Folder"]
+
+PATIENCE = 120.0
+"""Seconds that a remote store may be away."""
+
+PARTIAL = ".partial"
+"""How unfinished files end, of this module and of Zarr's own local store."""
+
+Result = TypeVar("Result")
+
+
+class Folder:
+    """Files below a path or URL.
+
+    Parameters
+    ----------
+    url
+        A path, or a URL that fsspec knows (``s3://bucket/name``); credentials and endpoints come from the environment,
+        as they do for the library that serves the URL.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as path:
+    ...     folder = Folder(path)
+    ...     folder.write_json("a/b.json", {"n": 1})
+    ...     folder.read_json("a/b.json"), list(folder.files("a")), folder.read("c")
+    ({'n': 1}, ['b.json'], None)
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        text = str(url)
+        self.local: Path | None = None
+        if "://" not in text or text.startswith("file://"):
+            self.local = Path(text.removeprefix("file://")).absolute()
+            self.url = str(self.local)
+        else:
+            self.url = text.rstrip("/")
+            self._fs, self._root = _file_system(self.url)
+
+    def __repr__(self) -> str:
+        return f"Folder({self.url!r})"
+
+    def zarr(self, *, read_only: bool = False) -> Any:
+        """Return the Zarr store of this folder."""
+        if self.local is not None:
+            return zarr.storage.LocalStore(self.local, read_only=read_only)
+        return zarr.storage.FsspecStore.from_url(self.url, read_only=read_only)
+
+    def patiently(self, action: Callable[[], Result]) -> Result:
+        """Call a function that touches the folder; where it is remote, again and again while the store is away."""
+        if self.local is not None:
+            return action()
+        give_up = time.monotonic() + PATIENCE
+        pause = 0.25
+        while True:
+            try:
+                return action()
+            except (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError):
+                raise
+            except Exception as error:  # each library has its own kinds for a server that is away
+                if time.monotonic() + pause > give_up:
+                    raise StoreError(
+                        f"{self.url} has been away for {PATIENCE:.0f} s ({type(error).__name__}: {error}); what is done "
+                        "is kept: run the same command again when it is back"
+                    ) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+    def read(self, key: str) -> bytes | None:
+        """Return the content of a file, None where there is none."""
+        try:
+            if self.local is not None:
+                return (self.local / key).read_bytes()
+            content: bytes = self.patiently(lambda: self._fs.cat_file(f"{self._root}/{key}"))
+            return content
+        except FileNotFoundError:
+            return None
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write a file, whole or not at all."""
+        if self.local is None:
+            self.patiently(lambda: self._fs.pipe_file(f"{self._root}/{key}", content))
+            return
+        path = self.local / key
+        partial = self._partial(path)
+        try:
+            partial.write_bytes(content)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write a file unless there is one already; return whether it was written."""
+        if self.local is None:
+            return self._create_remote(key, content)
+        path = self.local / key
+        partial = self._partial(path)
+        try:
+            partial.write_bytes(content)
+            os.link(partial, path)  # fails where the name is taken, and is whole where it is not
+        except FileExistsError:
+            return False
+        finally:
+            partial.unlink(missing_ok=True)
+        return True
+
+    def _create_remote(self, key: str, content: bytes) -> bool:
+        path = f"{self._root}/{key}"
+        try:
+            self._fs.pipe_file(path, content, mode="create")
+        except FileExistsError:
+            return False
+        except (TypeError, NotImplementedError, ValueError):
+            # no conditional put there: the last writer wins, and all look who that was
+            if self.read(key) is not None:
+                return False
+            self.write(key, content)
+            time.sleep(1.0)
+        return self.read(key) == content
+
+    @staticmethod
+    def _partial(path: Path) -> Path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+
+    def remove(self, key: str) -> None:
+        """Remove a file, where there is one."""
+        if self.local is not None:
+            (self.local / key).unlink(missing_ok=True)
+            return
+        try:
+            self.patiently(lambda: self._fs.rm_file(f"{self._root}/{key}"))
+        except FileNotFoundError:
+            pass
+
+    def files(self, key: str) -> dict[str, int]:
+        """Return all files below a key, named from there, with their sizes; empty where there are none."""
+        if self.local is not None:
+            top = str(self.local / key)
+            found = {}
+            for folder, _, names in os.walk(top):
+                for name in names:
+                    path = os.path.join(folder, name)
+                    try:
+                        found[os.path.relpath(path, top).replace(os.sep, "/")] = os.path.getsize(path)
+                    except FileNotFoundError:  # renamed or removed meanwhile
+                        continue
+            return found
+        path = f"{self._root}/{key}"
+
+        def listed() -> dict[str, Any]:
+            self._fs.invalidate_cache()
+            return dict(self._fs.find(path, detail=True))
+
+        try:
+            details = self.patiently(listed)
+        except FileNotFoundError:
+            return {}
+        return {name[len(path) + 1 :]: int(info["size"]) for name, info in details.items() if len(name) > len(path)}
+
+    def read_json(self, key: str) -> Any:
+        """Return what `write_json` wrote, None where there is nothing, or say that the file is damaged."""
+        content = self.read(key)
+        if content is None:
+            return None
+        try:
+            record = json.loads(content)
+            value, digest = record["value"], record["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(f"{self.url}/{key} is damaged: no JSON with a digest; {_MEND}") from error
+        if digest != _digest(value):
+            raise StoreError(f"{self.url}/{key} is damaged: its digest does not match; {_MEND}")
+        return value
+
+    def write_json(self, key: str, value: Any) -> None:
+        """Write a value as JSON, with a digest of it."""
+        self.write(key, json_record(value))
+
+    def sweep(self) -> list[str]:
+        """Remove what killed writers left half-written, and return its names; nobody else may be writing."""
+        if self.local is None:
+            return []
+        left = [name for name in self.files("") if name.endswith(PARTIAL)]
+        for name in left:
+            self.remove(name)
+        return left
+
+    def free_bytes(self) -> int | None:
+        """Return how much room there is; None where nobody can say."""
+        if self.local is None:
+            return None
+        path = self.local
+        while not path.exists():
+            path = path.parent
+        return shutil.disk_usage(path).free
+
+
+_MEND = "restore it from a copy, or remove it and run the command again"
+
+
+def _file_system(url: str) -> tuple[Any, str]:
+    import fsspec  # not needed for a path
+
+    try:
+        fs, root = fsspec.core.url_to_fs(url)
+    except (ValueError, ImportError) as error:
+        raise StoreError(f"{url} cannot be opened: {error}") from error
+    return fs, str(root).rstrip("/")
+
+
+def _digest(value: Any) -> str:
+    return sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def json_record(value: Any) -> bytes:
+    """Return a value and its digest as JSON."""
+    return json.dumps({"sha256": _digest(value), "value": value}, sort_keys=True).encode()

@@ -1,0 +1,76 @@
+"""How a store is laid out (Zarr v3), and the root that says which version of the layout it has.
+
+    zarr.json                        format and version
+    series/                          values (frame, dim), offsets (edge), label, row (ids), digest of each series
+    distances/<fingerprint>/         distance (row, col) with its coordinates row, col and label: what xarray opens
+    ledger/<fingerprint>/            which tiles are done (`cksc_dist.store.ledger`)
+    metadata.json, lock.json         copies of all zarr.json; who is writing
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zarr
+from zarr.codecs import BloscCodec, Crc32cCodec
+
+from cksc_dist.errors import StoreError
+from cksc_dist.store.folder import Folder
+
+__all__ = ["CHUNK_BYTES", "check_store", "compressors", "create_root", "is_store"]
+
+FORMAT = "cksc_dist store"
+VERSION = 1
+
+CHUNK_BYTES = 2**20
+"""About so large are chunks of arrays other than matrices."""
+
+
+def compressors(itemsize: int) -> list[Any]:
+    """Return the codecs of every array: the quickest that gains anything, then a checksum that notices flipped bits."""
+    return [BloscCodec(cname="lz4", shuffle="shuffle", typesize=itemsize), Crc32cCodec()]
+
+
+def create_root(folder: Folder) -> None:
+    """Make the root group of a new store; one that is there stays as it is."""
+    if not is_store(folder):
+        zarr.create_group(folder.zarr(), zarr_format=3, attributes={"format": FORMAT, "version": VERSION})
+
+
+def is_store(folder: Folder) -> bool:
+    """Tell whether there is a store, or say what else is there."""
+    attributes = _attributes(folder)
+    if attributes is None:
+        return False
+    if attributes.get("format") != FORMAT:
+        raise StoreError(f"{folder.url} is something else than a store of this package; choose another place")
+    if attributes.get("version") != VERSION:
+        raise StoreError(
+            f"{folder.url} has layout version {attributes.get('version')!r}, but this release reads version {VERSION}; "
+            "install the release that wrote it, or ingest the series into a new store"
+        )
+    return True
+
+
+def _attributes(folder: Folder) -> dict[str, Any] | None:
+    import json
+
+    content = folder.read("zarr.json")
+    if content is None:
+        # an empty place is fine, a full one is somebody's
+        if folder.local is not None and folder.local.exists():
+            if not folder.local.is_dir():
+                raise StoreError(f"{folder.url} is a file; a store is a folder: choose another place")
+            strange = [path.name for path in folder.local.iterdir() if not path.name.startswith("lock.json")]
+            return {"format": strange} if strange else None
+        return None
+    try:
+        return dict(json.loads(content)["attributes"])
+    except (ValueError, KeyError, TypeError):
+        return {"format": "unreadable"}
+
+
+def check_store(folder: Folder) -> None:
+    """Raise a StoreError unless there is a store."""
+    if not is_store(folder):
+        raise StoreError(f"{folder.url} is no store; make one with: cksc ingest SOURCE {folder.url}")

@@ -1,0 +1,163 @@
+"""One writer at a time: a lease on a store, with host, process and heartbeat.
+
+A lease whose process is gone (on this host), or whose heartbeat stands still (elsewhere), is taken over. A clock that is
+wrong on another host does no harm: a heartbeat that looks old is watched for a while before it counts as still.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from typing import Any
+
+import psutil
+
+from cksc_dist.errors import StoreBusyError
+from cksc_dist.store.folder import Folder, json_record
+
+__all__ = ["Lease", "holder"]
+
+KEY = "lock.json"
+HEARTBEAT = 5.0
+"""Seconds between two signs of life."""
+STILL = 4 * HEARTBEAT
+"""Without a sign for so long, a lease of another host is over."""
+
+
+def holder(folder: Folder) -> dict[str, Any] | None:
+    """Return who is writing the store now: host, process, purpose, since; None where nobody is."""
+    record = _read(folder)
+    return None if record is None or _is_dead(record) else record
+
+
+def _read(folder: Folder) -> dict[str, Any] | None:
+    content = folder.read(KEY)
+    if content is None:
+        return None
+    try:
+        record = json.loads(content)["value"]
+        return dict(record) if {"host", "process", "token", "heartbeat"} <= record.keys() else {}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}  # damaged: nobody's
+
+
+def _is_dead(record: dict[str, Any]) -> bool:
+    """Tell whether a lease is over for sure, without waiting."""
+    if not record:
+        return True
+    return record["host"] == socket.gethostname() and not _runs(record["process"], record["born"])
+
+
+def _runs(process: int, born: float) -> bool:
+    try:
+        found = psutil.Process(process)
+        # a process number is used again, but not with the same birth
+        return abs(found.create_time() - born) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+class Lease:
+    """Hold a store for writing, as a context manager.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    purpose
+        What for, in a word or two: the other one is told.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as path, Lease(Folder(path), "distances"):
+    ...     holder(Folder(path))["purpose"]
+    'distances'
+    """
+
+    def __init__(self, folder: Folder, purpose: str) -> None:
+        self._folder = folder
+        self._record: dict[str, Any] = {
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "born": psutil.Process().create_time(),
+            "token": uuid.uuid4().hex,
+            "purpose": purpose,
+            "since": time.time(),
+            "heartbeat": 0.0,
+        }
+        self._end = threading.Event()
+        self._lost = False
+
+    def __enter__(self) -> Lease:
+        while not self._folder.create(KEY, self._content()):
+            self._take_from_the_dead()
+        self._thread = threading.Thread(target=self._beat, name="cksc-lease", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        if (found := _read(self._folder)) and found["token"] == self._record["token"]:
+            self._folder.remove(KEY)
+
+    def check(self) -> None:
+        """Raise a StoreBusyError if somebody else has taken the store over: this process was silent for too long."""
+        if self._lost:
+            raise StoreBusyError(
+                f"{self._folder.url} was taken over by another process, because this one gave no sign of life for "
+                f"{STILL:.0f} s; what is done is kept: wait for the other, then run the same command again"
+            )
+
+    def _content(self) -> bytes:
+        self._record["heartbeat"] = time.time()
+        return json_record(self._record)
+
+    def _beat(self) -> None:
+        while not self._end.wait(HEARTBEAT):
+            found = _read(self._folder)
+            if found and found["token"] != self._record["token"]:
+                self._lost = True
+                return
+            self._folder.write(KEY, self._content())
+
+    def _take_from_the_dead(self) -> None:
+        found = _read(self._folder)
+        if found is None:
+            return  # given back meanwhile
+        if not _is_dead(found) and (found["host"] == self._record["host"] or self._stirs(found)):
+            raise StoreBusyError(
+                f"{self._folder.url} is being written by process {found['process']} on {found['host']} "
+                f"({found['purpose']}); wait for it, or watch it with: cksc status {self._folder.url}"
+            )
+        # of several who see a dead lease only one may remove it: the others must not remove the new one
+        claim = f"{KEY}.{found.get('token', 'damaged')}"
+        if self._folder.create(claim, b"") or self._is_old(claim):
+            if _read(self._folder) == found:
+                self._folder.remove(KEY)
+            self._folder.remove(claim)
+        else:
+            time.sleep(0.1)
+
+    def _is_old(self, claim: str) -> bool:
+        """Tell whether a claim was left by a process that died before it could remove it."""
+        time.sleep(1.0)
+        return self._folder.read(claim) is not None
+
+    def _stirs(self, found: dict[str, Any]) -> bool:
+        """Tell whether a lease of another host shows a sign of life while it is watched."""
+        if 0 <= time.time() - found["heartbeat"] < STILL:
+            return True
+        end = time.monotonic() + STILL
+        while time.monotonic() < end:
+            time.sleep(HEARTBEAT / 5)
+            if _read(self._folder) != found:
+                return True
+        return False

@@ -1,0 +1,174 @@
+"""The ledger of a matrix: for every tile that is done, what it was computed from and what came out.
+
+    ledger/<fingerprint>/done/<i>.<j>.json     written by whoever computed tile (i, j), after its chunks
+    ledger/<fingerprint>/tiles.json            all of them together, collected now and then by the one who runs the work
+
+A tile is done once its mark is there: nothing is lost when any process is killed. An entry holds how many rows both
+blocks had and a digest of these series. Where both still match, the tile is valid; where a block has grown since, the
+old part of it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cksc_dist.errors import StoreError
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Grid, Tile
+
+__all__ = ["Blocks", "Entry", "Ledger"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a tile that is done.
+
+    Parameters
+    ----------
+    checksum
+        crc32 of its values, row by row.
+    rows, columns
+        Rows of its two blocks at that time.
+    row_digest, column_digest
+        Digests of the series in them.
+    seconds, worker, at
+        How long it took, where, and when it was done (seconds since 1970).
+    computed
+        Pairs that were computed; the others were kept from an earlier, smaller tile.
+    """
+
+    checksum: int
+    rows: int
+    columns: int
+    row_digest: str
+    column_digest: str
+    seconds: float
+    worker: str
+    at: float
+    computed: int
+
+
+class Blocks:
+    """Digests of blocks of series, as they are now.
+
+    Parameters
+    ----------
+    grid
+        How rows are cut into blocks.
+    digests
+        One digest for each series, as rows of bytes.
+    """
+
+    def __init__(self, grid: Grid, digests: NDArray[np.uint8]) -> None:
+        self.grid = grid
+        self._digests = digests
+        self._known: dict[tuple[int, int], str] = {}
+
+    def digest(self, block: int, count: int | None = None) -> str:
+        """Return the digest of the first ``count`` series of a block; None: of all."""
+        begin, end = self.grid.rows(block)
+        count = end - begin if count is None else count
+        key = (block, count)
+        if key not in self._known:
+            self._known[key] = hashlib.sha256(self._digests[begin : begin + count].tobytes()).hexdigest()[:32]
+        return self._known[key]
+
+    def kept(self, tile: Tile, entry: Entry | None) -> tuple[int, int]:
+        """Return how many rows and columns of a tile are valid, from the first on; (0, 0) where nothing is."""
+        if entry is None:
+            return 0, 0
+        sides = ((tile[0], entry.rows, entry.row_digest), (tile[1], entry.columns, entry.column_digest))
+        for block, count, digest in sides:
+            if block >= self.grid.blocks or count > self.grid.size(block) or self.digest(block, count) != digest:
+                return 0, 0
+        return entry.rows, entry.columns
+
+    def is_done(self, tile: Tile, entry: Entry | None) -> bool:
+        """Tell whether the whole tile is valid."""
+        return self.kept(tile, entry) == (self.grid.size(tile[0]), self.grid.size(tile[1]))
+
+
+class Ledger:
+    """Entries of a matrix by tile.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    fingerprint
+        Which matrix.
+    """
+
+    def __init__(self, folder: Folder, fingerprint: str) -> None:
+        self._folder = folder
+        self._top = f"ledger/{fingerprint}"
+        self.entries: dict[Tile, Entry] = {}
+        self._marks: set[str] = set()
+        """Marks whose entries are here but not yet in the collected file."""
+
+    def load(self) -> Ledger:
+        """Read what is there."""
+        collected = self._folder.read_json(f"{self._top}/tiles.json") or {}
+        self.entries = {_tile(name): Entry(**entry) for name, entry in collected.items()}
+        for name in self._folder.files(f"{self._top}/done"):
+            self._take(name)
+        return self
+
+    def _take(self, name: str) -> None:
+        if not name.endswith(".json"):
+            return
+        try:
+            entry = self._folder.read_json(f"{self._top}/done/{name}")
+        except StoreError:  # a mark that cannot be read is none: its tile is computed again
+            self._folder.remove(f"{self._top}/done/{name}")
+            return
+        if entry is not None:
+            self.entries[_tile(name.removesuffix(".json"))] = Entry(**entry)
+            self._marks.add(name)
+
+    def mark(self, tile: Tile, entry: Entry) -> None:
+        """Write the mark of a tile; done by whoever computed it, after its chunks are written."""
+        self._folder.write_json(f"{self._top}/done/{_name(tile)}.json", asdict(entry))
+
+    def add(self, tile: Tile, entry: Entry) -> None:
+        """Take up an entry whose mark was written elsewhere."""
+        self.entries[tile] = entry
+        self._marks.add(f"{_name(tile)}.json")
+
+    def drop(self, tiles: Iterable[Tile]) -> None:
+        """Forget tiles, for good."""
+        tiles = list(tiles)
+        for tile in tiles:
+            self.entries.pop(tile, None)
+            self._folder.remove(f"{self._top}/done/{_name(tile)}.json")
+            self._marks.discard(f"{_name(tile)}.json")
+        if tiles:
+            self._write()
+
+    def collect(self) -> None:
+        """Put all entries into one file, then remove the marks that are in it."""
+        if not self._marks:
+            return
+        self._write()
+        for name in self._marks:
+            self._folder.remove(f"{self._top}/done/{name}")
+        self._marks.clear()
+
+    def _write(self) -> None:
+        self._folder.write_json(
+            f"{self._top}/tiles.json", {_name(tile): asdict(entry) for tile, entry in sorted(self.entries.items())}
+        )
+
+
+def _name(tile: Tile) -> str:
+    return f"{tile[0]}.{tile[1]}"
+
+
+def _tile(name: str) -> Tile:
+    i, j = name.split(".")
+    return int(i), int(j)

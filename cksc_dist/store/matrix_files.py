@@ -1,0 +1,168 @@
+"""A distance matrix in a store: made once, written tile by tile, grown at its end.
+
+Workers write with Zarr directly: a chunk is a tile, so two tasks never touch the same chunk, and whole chunks appear at
+once. The group also holds what xarray needs for labelled axes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from cksc_dist.errors import StoreError
+from cksc_dist.spec import DistanceSpec, fingerprint
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Grid, Tile
+from cksc_dist.store.layout import check_store, compressors
+from cksc_dist.store.metadata import record_metadata
+from cksc_dist.store.series_files import StoredSeries, write_array
+
+__all__ = ["MatrixFiles", "checksum", "create_matrix", "find_matrices", "grow_matrix", "open_files"]
+
+TOP = "distances"
+
+
+def checksum(values: NDArray[Any]) -> int:
+    """Return the crc32 of values, row by row."""
+    return zlib.crc32(np.ascontiguousarray(values).data)
+
+
+@dataclass(frozen=True)
+class MatrixFiles:
+    """The stored matrix of some settings.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    spec
+        Resolved settings; their fingerprint names the matrix.
+    grid
+        Rows and tiles.
+    """
+
+    folder: Folder
+    spec: DistanceSpec
+    grid: Grid
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the matrix."""
+        return fingerprint(self.spec)
+
+    @property
+    def group(self) -> str:
+        """Where it is in the store."""
+        return f"{TOP}/{self.fingerprint}"
+
+    @cached_property
+    def array(self) -> Any:
+        """The Zarr array of all distances, for reading and for writing whole tiles."""
+        group = self.folder.patiently(lambda: zarr.open_group(self.folder.zarr(), path=self.group, mode="r+"))
+        return self.folder.patiently(lambda: group["distance"])
+
+    def read_tile(self, tile: Tile) -> NDArray[Any]:
+        """Return the stored values of a tile (or of its mirror); a ValueError tells of a bad checksum."""
+        rows, columns = (slice(*self.grid.rows(block)) for block in tile)
+        return np.asarray(self.folder.patiently(lambda: self.array[rows, columns]))
+
+    def write_tile(self, tile: Tile, values: NDArray[Any]) -> None:
+        """Write a tile and its mirror."""
+        rows, columns = (slice(*self.grid.rows(block)) for block in tile)
+
+        def put() -> None:
+            self.array[rows, columns] = values
+            if tile[0] != tile[1]:
+                self.array[columns, rows] = np.ascontiguousarray(values.T)
+
+        self.folder.patiently(put)
+
+    def present(self) -> dict[Tile, int]:
+        """Return which chunks are there, mirrors included, with their bytes."""
+        found = {}
+        for name, size in self.folder.files(f"{self.group}/distance/c").items():
+            parts = name.split("/")
+            if len(parts) == 2 and parts[0].isdigit() and parts[1].isdigit():
+                found[int(parts[0]), int(parts[1])] = size
+        return found
+
+
+def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge: int) -> MatrixFiles:
+    """Make the empty matrix of resolved settings. The store must be held for writing."""
+    files = MatrixFiles(folder, spec, Grid(series.n, edge))
+    root = zarr.open_group(folder.zarr(), mode="r+")
+    # the attributes come last: a group without them was cut off while it was made
+    group = root.create_group(files.group, overwrite=True)
+    group.create_array(
+        "distance",
+        shape=(series.n, series.n),
+        dtype=spec.dtype,
+        chunks=(edge, edge),
+        fill_value=np.nan,
+        compressors=compressors(np.dtype(spec.dtype).itemsize),
+        dimension_names=("row", "col"),
+        attributes={"coordinates": "label"},  # how xarray tells an axis from data
+    )
+    _write_axes(group, series)
+    group.attrs.put({"spec": asdict(spec), "edge": edge})
+    record_metadata(folder, [files.group])
+    return files
+
+
+def _write_axes(group: zarr.Group, series: StoredSeries) -> None:
+    for name, values in (("row", series.ids), ("col", series.ids), ("label", series.labels)):
+        write_array(group, name, values, ("col",) if name == "col" else ("row",))
+
+
+def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
+    """Give a matrix the size and the axes of the series as they are now. The store must be held for writing.
+
+    Chunks stay as they are; which of them still hold, the ledger tells.
+    """
+    group = zarr.open_group(files.folder.zarr(), path=files.group, mode="r+")
+    distance: Any = group["distance"]
+    axes = {"row": series.ids, "col": series.ids, "label": series.labels}
+    same = all(np.asarray(group[name][:]).tolist() == values.tolist() for name, values in axes.items())  # type: ignore[index, union-attr]
+    if distance.shape == (series.n, series.n) and same:
+        return files
+    _write_axes(group, series)
+    distance.resize((series.n, series.n))
+    record_metadata(files.folder, [files.group])
+    return open_files(files.folder, files.fingerprint)
+
+
+def find_matrices(folder: Folder) -> dict[str, MatrixFiles]:
+    """Return all matrices of a store by fingerprint."""
+    check_store(folder)
+    try:
+        top = zarr.open_group(folder.zarr(read_only=True), path=TOP, mode="r")
+    except FileNotFoundError:
+        return {}
+    names = sorted(name for name, _ in top.groups())
+    return {name: open_files(folder, name) for name in names if "spec" in dict(top[name].attrs)}
+
+
+def open_files(folder: Folder, name: str) -> MatrixFiles:
+    """Return the matrix of a fingerprint."""
+    try:
+        group = zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r")
+        attributes: dict[str, Any] = dict(group.attrs)
+        shape = group["distance"].shape  # type: ignore[union-attr]
+        spec = attributes["spec"]
+        files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]))
+    except FileNotFoundError as error:
+        raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.url}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise StoreError(
+            f"the metadata of {folder.url}/{TOP}/{name} is damaged ({error}); mend it with: cksc verify {folder.url} "
+            "--repair"
+        ) from error
+    if files.fingerprint != name:
+        raise StoreError(f"{folder.url}/{TOP}/{name} holds settings of another name; its metadata was changed by hand")
+    return files

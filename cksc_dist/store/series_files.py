@@ -1,0 +1,221 @@
+"""Series in a store: written once, read by ranges of rows.
+
+The attributes of the group ``series`` are the commit: they are written last, in one put, and say how many rows and
+frames count. What a killed writer left beyond them is written over by the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+
+from cksc_dist.errors import InputError, StoreError
+from cksc_dist.series import Ragged, SeriesSet, label_array
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.layout import CHUNK_BYTES, check_store, compressors, create_root
+from cksc_dist.store.metadata import record_metadata
+
+__all__ = ["StoredSeries", "append_series", "open_series", "series_digests", "write_rows", "write_series"]
+
+GROUP = "series"
+DIGEST_BYTES = 16
+TEXT_CHUNK = 2**14
+
+
+def series_digests(data: SeriesSet) -> NDArray[np.uint8]:
+    """Return a digest of the values of each series, as rows of bytes."""
+    return np.array([_digest(str(values.shape).encode() + values.tobytes()) for values in data], np.uint8)
+
+
+def _digest(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(content).digest()[:DIGEST_BYTES], np.uint8)
+
+
+def write_series(folder: Folder, data: SeriesSet) -> None:
+    """Write the series of a store; earlier ones are replaced. The store must be held for writing."""
+    arrays = {
+        "values": (data.values, ("frame", "dim")),
+        "offsets": (data.offsets, ("edge",)),
+        "digest": (series_digests(data), ("sample", "byte")),
+    }
+    attributes = {"frames": len(data.values), "dims": data.dims, "dim_names": list(data.dim_names)}
+    _write(folder, data.labels, data.ids, arrays, attributes | {"name": data.name})
+
+
+def write_rows(folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_], name: str) -> None:
+    """Write a store that has names and labels but no series, for a matrix that comes ready."""
+    digests = np.array([_digest(str(row).encode()) for row in ids], np.uint8)
+    _write(folder, labels, ids, {"digest": (digests, ("sample", "byte"))}, {"frames": 0, "dims": 0, "name": name})
+
+
+def _write(
+    folder: Folder,
+    labels: NDArray[Any],
+    ids: NDArray[np.str_],
+    arrays: dict[str, tuple[NDArray[Any], tuple[str, ...]]],
+    attributes: dict[str, Any],
+) -> None:
+    create_root(folder)
+    group = zarr.open_group(folder.zarr(), mode="r+").create_group(GROUP, overwrite=True)
+    for name, (array, axes) in (arrays | {"label": (labels, ("row",)), "row": (ids, ("row",))}).items():
+        write_array(group, name, array, axes)
+    classes = [label.item() for label in np.unique(labels)]
+    group.attrs.put(attributes | {"n": len(ids), "classes": classes})
+    record_metadata(folder, ["", GROUP])
+
+
+def write_array(group: zarr.Group, name: str, array: NDArray[Any], axes: tuple[str, ...]) -> None:
+    """Write a whole array with named axes, in chunks along its first one."""
+    text = array.dtype.kind in "UT"
+    row_bytes = max(1, array.itemsize * int(np.prod(array.shape[1:])))
+    height = TEXT_CHUNK if text else max(1, CHUNK_BYTES // row_bytes)
+    stored = group.create_array(
+        name,
+        shape=array.shape,
+        dtype=str if text else array.dtype,
+        chunks=(height, *array.shape[1:]),
+        compressors=[compressors(1)[1]] if text else compressors(array.itemsize),
+        dimension_names=axes,
+        overwrite=True,
+    )
+    stored[...] = array.astype(object) if text else array
+
+
+def append_series(folder: Folder, data: SeriesSet) -> None:
+    """Add series after those that are there. The store must be held for writing."""
+    old = open_series(folder)
+    _check_appendable(old, data)
+    group = zarr.open_group(folder.zarr(), path=GROUP, mode="r+")
+    frames = old.frames
+    new = {
+        "values": (frames, data.values),
+        "offsets": (old.n, data.offsets + frames),
+        "digest": (old.n, series_digests(data)),
+        "label": (old.n, data.labels.astype(object) if data.labels.dtype.kind == "U" else data.labels),
+        "row": (old.n, data.ids.astype(object)),
+    }
+    for name, (at, part) in new.items():
+        array: Any = group[name]
+        array.resize((at + len(part), *array.shape[1:]))
+        array[at:] = part
+    attributes = dict(group.attrs)
+    classes = sorted(set(attributes["classes"]) | {label.item() for label in np.unique(data.labels)})
+    group.attrs.put(
+        attributes | {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes}
+    )
+    record_metadata(folder, [GROUP])
+
+
+def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
+    old.check_values()
+    if data.dims != old.dims:
+        raise InputError(f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}")
+    if data.labels.dtype.kind != old.labels.dtype.kind and {data.labels.dtype.kind, old.labels.dtype.kind} != {"i", "u"}:
+        raise InputError(
+            f"labels of {data.name} are of type {data.labels.dtype}, those of {old.folder.url} of {old.labels.dtype}; "
+            "write them in one kind"
+        )
+    twice = np.intersect1d(old.ids, data.ids)
+    if len(twice):
+        raise InputError(
+            f"{data.name}: id {str(twice[0])!r} is in {old.folder.url} already ({len(twice)} of {len(data)} are); "
+            "ids must differ: rename the file, or leave out what is there"
+        )
+
+
+@dataclass(frozen=True)
+class StoredSeries:
+    """The series of a store, as they are committed; values are read when asked for.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    n, frames, dims
+        How many series, frames in all, and dimensions; a store of a ready matrix has no frames.
+    name, dim_names
+        As in `SeriesSet`.
+    """
+
+    folder: Folder
+    n: int
+    frames: int
+    dims: int
+    name: str
+    dim_names: tuple[str, ...]
+
+    @cached_property
+    def _group(self) -> zarr.Group:
+        return zarr.open_group(self.folder.zarr(read_only=True), path=GROUP, mode="r")
+
+    def _read(self, name: str, begin: int, end: int) -> NDArray[Any]:
+        array: Any = self.folder.patiently(lambda: self._group[name])
+        try:
+            return np.asarray(self.folder.patiently(lambda: array[begin:end]))
+        except ValueError as error:
+            raise StoreError(
+                f"{self.folder.url}/{GROUP}/{name} is damaged ({error}); ingest the series again with --replace: tiles of "
+                "unchanged series are kept"
+            ) from error
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """``n + 1`` edges between series, in frames."""
+        return self._read("offsets", 0, self.n + 1)
+
+    @cached_property
+    def digests(self) -> NDArray[np.uint8]:
+        """A digest of each series."""
+        return self._read("digest", 0, self.n)
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """One label for each series."""
+        return label_array(self._read("label", 0, self.n))
+
+    @cached_property
+    def ids(self) -> NDArray[np.str_]:
+        """One name for each series."""
+        return np.array(self._read("row", 0, self.n).tolist(), np.str_)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Frames of each series."""
+        return np.diff(self.offsets)
+
+    def check_values(self) -> None:
+        """Raise a StoreError for a store that has no series."""
+        if not self.dims:
+            raise StoreError(f"{self.folder.url} holds a ready matrix without series; ingest series into a new store")
+
+    def read(self, begin: int, end: int) -> Ragged:
+        """Return the series of some rows: their frames end to end, and the edges between them."""
+        first, last = int(self.offsets[begin]), int(self.offsets[end])
+        return self._read("values", first, last), self.offsets[begin : end + 1] - first
+
+    def load(self) -> SeriesSet:
+        """Return all series, in memory."""
+        self.check_values()
+        return SeriesSet(*self.read(0, self.n), self.labels, self.ids, self.name, self.dim_names)
+
+
+def open_series(folder: Folder) -> StoredSeries:
+    """Return the series of a store, or say that there are none."""
+    check_store(folder)
+    try:
+        attributes = dict(zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r").attrs)
+    except FileNotFoundError:
+        attributes = {}
+    except ValueError as error:
+        raise StoreError(f"{folder.url}/{GROUP}/zarr.json is damaged; mend it with: cksc verify --repair") from error
+    if "n" not in attributes:
+        raise StoreError(f"{folder.url} has no series, or ingesting them was cut off; run cksc ingest again")
+    names = attributes.get("dim_names", ())
+    found: dict[str, Any] = {key: attributes[key] for key in ("n", "frames", "dims", "name")}
+    return StoredSeries(folder, dim_names=tuple(names), **found)
