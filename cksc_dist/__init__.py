@@ -12,16 +12,18 @@ if TYPE_CHECKING:
     from cksc_dist.maths.dtw import pairwise_dtw
     from cksc_dist.models import CKSC, DistanceKernel, load_model
     from cksc_dist.series import SeriesSet
+    from cksc_dist.store.matrix import open_matrix
 
     __version__: str
 
-__all__ = ["CKSC", "DistanceKernel", "SeriesSet", "load_model", "pairwise_dtw"]
+__all__ = ["CKSC", "DistanceKernel", "SeriesSet", "load_model", "open_matrix", "pairwise_dtw"]
 
 _HOME = {
     "CKSC": "cksc_dist.models",
     "DistanceKernel": "cksc_dist.models",
     "SeriesSet": "cksc_dist.series",
     "load_model": "cksc_dist.models",
+    "open_matrix": "cksc_dist.store.matrix",
     "pairwise_dtw": "cksc_dist.maths.dtw",
 }
 

@@ -14,7 +14,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from cksc_dist.errors import CkscError
+from cksc_dist.commands.options import (
+    add_dims_option,
+    add_distance_options,
+    add_n_jobs,
+    add_reader_options,
+    add_run_options,
+    at_least,
+    distance_specs,
+    run_spec,
+)
+from cksc_dist.errors import CkscError, InputError
 
 __all__ = ["main"]
 
@@ -30,6 +40,64 @@ examples:
   cksc info gestures.npz             what is in a file
   cksc demo --save gestures          keep the model, and beside it the series held out
   cksc predict gestures gestures.test.npz --explain
+
+  cksc ingest gestures.npz gestures.zarr       series into a store ...
+  cksc distances gestures.zarr                 ... and their distance matrix, however large: resumes, never repeats
+"""
+_INGEST = """\
+Read series in any known form (see cksc info --help) and write them into a store.
+
+A store is a folder or a URL (s3://bucket/name; credentials come from the environment). Run again with the same
+series, it does nothing; with others, it says so: see cksc append, or --replace.
+
+examples:
+  cksc ingest Taps_TRAIN.ts Taps_TEST.ts taps.zarr
+  cksc ingest taps.zarr --distances D.npz      a ready matrix: D, and where there are such y (labels) and ids
+"""
+_PLAN = """\
+Say what a distance matrix will take before a second is spent: tiles, pairs, disk, memory, time.
+
+A sample of pairs is timed on this machine, or on the workers of --scheduler. What cannot fit is refused.
+
+examples:
+  cksc plan taps.zarr
+  cksc plan taps.zarr --window 0.1 --dtype float32 --workers 16
+"""
+_DISTANCES = """\
+Compute the distance matrix of a store, tile by tile; run it again, and only what is missing is computed.
+
+Every setting makes a matrix of its own: a changed one never mixes with another. Kill it whenever you like.
+
+examples:
+  cksc distances taps.zarr
+  cksc distances taps.zarr --window 0.1 --dtype float32
+  cksc distances taps.zarr --dims each         one matrix for every dimension
+  cksc distances taps.zarr --scheduler tcp://head:8786
+"""
+_STATUS = """\
+Say what a store holds: which matrices, how far they are, how fast, and how to open them.
+
+It may be asked at any time, also while another process computes.
+
+examples:
+  cksc status taps.zarr
+"""
+_VERIFY = """\
+Check a store: metadata, checksums, symmetry, and a random sample of entries against an independent engine.
+
+Exits with 1 where anything is wrong or missing, and lists the bad tiles; --repair computes them again.
+
+examples:
+  cksc verify taps.zarr
+  cksc verify taps.zarr --sample 2000 --repair
+"""
+_APPEND = """\
+Add series to a store, and compute their distances in every matrix that it holds.
+
+Only pairs with a new series are computed; of the old tiles, those at the edge are rewritten with their values kept.
+
+examples:
+  cksc append taps.zarr more.npz
 """
 _DEMO = """\
 Make gestures of four classes, compute their DTW distances, train CKSC on one half, and classify the other.
@@ -80,8 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            run: Callable[[argparse.Namespace], None] = options.run
-            run(options)
+            run: Callable[[argparse.Namespace], int | None] = options.run
+            code = run(options)
             sys.stdout.flush()
         except BrokenPipeError:
             # the reader has what it wanted; without this Python would complain when it closes the stream
@@ -95,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 traceback.print_exc()
             print(f"cksc: error: {error}", file=sys.stderr)
             return EXIT_ERROR
-    return 0
+    return code or 0
 
 
 def _show_warning(
@@ -125,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    def command(name: str, text: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+    def command(name: str, text: str, run: Callable[[argparse.Namespace], int | None]) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
             help=text.split(".\n")[0],
@@ -137,14 +205,44 @@ def _parser() -> argparse.ArgumentParser:
         return sub
 
     demo = command("demo", _DEMO, _demo)
-    demo.add_argument("--seed", type=_at_least(0), default=0, metavar="N", help="which series to make (0)")
-    demo.add_argument("--per-class", type=_at_least(2), default=40, metavar="N", help="series a class (40)")
+    demo.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="which series to make (0)")
+    demo.add_argument("--per-class", type=at_least(2), default=40, metavar="N", help="series a class (40)")
     demo.add_argument("--save", type=Path, metavar="MODEL", help="write MODEL, and MODEL.test.npz beside it")
-    _add_n_jobs(demo)
+    add_n_jobs(demo)
 
     info = command("info", _INFO, _info)
     info.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="file or folder with series")
-    _add_reader_options(info)
+    add_reader_options(info)
+
+    ingest = command("ingest", _INGEST, _ingest)
+    ingest.add_argument("paths", nargs="+", metavar="SOURCE... STORE", help="what to read, and last the store to make")
+    ingest.add_argument("--distances", type=Path, metavar="FILE", help="a ready matrix: .npy, .npz, .csv or .txt")
+    ingest.add_argument("--replace", action="store_true", help="put the series in the place of those that are there")
+    add_reader_options(ingest)
+
+    plan = command("plan", _PLAN, _plan)
+    distances = command("distances", _DISTANCES, _distances)
+    for sub in (plan, distances):
+        _add_store(sub)
+        add_distance_options(sub)
+        add_dims_option(sub)
+        add_run_options(sub)
+
+    _add_store(command("status", _STATUS, _status))
+
+    verify = command("verify", _VERIFY, _verify)
+    _add_store(verify)
+    verify.add_argument("--sample", type=at_least(0), default=200, metavar="N", help="entries to compute again (200)")
+    verify.add_argument("--seed", type=at_least(0), metavar="N", help="which entries (others every time)")
+    verify.add_argument("--distances", default="", metavar="PREFIX", help="first letters of matrices to check (all)")
+    verify.add_argument("--repair", action="store_true", help="restore metadata, compute bad tiles again")
+    add_run_options(verify)
+
+    append = command("append", _APPEND, _append)
+    _add_store(append)
+    append.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="file or folder with series")
+    add_reader_options(append)
+    add_run_options(append)
 
     predict = command("predict", _PREDICT, _predict)
     predict.add_argument("model", type=Path, metavar="MODEL", help="folder that save() wrote")
@@ -156,52 +254,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     predict.add_argument(
         "--top",
-        type=_at_least(1),
+        type=at_least(1),
         default=3,
         metavar="N",
         help="training series to name a decision (3)",
     )
     predict.add_argument("--explain", action="store_true", help="print each decision in full")
-    _add_reader_options(predict)
-    _add_n_jobs(predict)
+    add_reader_options(predict)
+    add_n_jobs(predict)
     return parser
 
 
-def _add_n_jobs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--n-jobs", type=int, default=-1, metavar="N", help="threads; -1: all cores (-1)")
-
-
-def _add_reader_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--option",
-        dest="reader_options",
-        type=_reader_option,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="option of the form that is read: missing=interpolate (.ts, .arff), centre=none (UTKinect), "
-        "baseline=none (Schunk); may be given several times",
-    )
-
-
-def _at_least(low: int) -> Callable[[str], int]:
-    def whole_number(text: str) -> int:
-        try:
-            value = int(text)
-        except ValueError:
-            value = low - 1
-        if value < low:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
-        return value
-
-    return whole_number
-
-
-def _reader_option(text: str) -> tuple[str, str | None]:
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in missing=interpolate")
-    return name, None if value.lower() == "none" else value
+def _add_store(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("store", metavar="STORE", help="folder or URL that cksc ingest wrote")
 
 
 class _Version(argparse.Action):
@@ -224,6 +289,45 @@ def _info(options: argparse.Namespace) -> None:
     from cksc_dist.commands.info import info
 
     info(options.sources, dict(options.reader_options))
+
+
+def _ingest(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.stores import ingest
+
+    *sources, store = options.paths
+    if not sources and options.distances is None:
+        raise InputError(f"give what to read, and last the store to make: cksc ingest SOURCE {store}")
+    ingest([Path(path) for path in sources], store, dict(options.reader_options), options.distances, options.replace)
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.stores import count_dims, plan
+
+    plan(options.store, distance_specs(options, count_dims), run_spec(options))
+
+
+def _distances(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.stores import count_dims, distances
+
+    distances(options.store, distance_specs(options, count_dims), run_spec(options))
+
+
+def _status(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.stores import status
+
+    status(options.store)
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from cksc_dist.commands.stores import verify
+
+    return verify(options.store, options.sample, options.seed, options.distances, options.repair, run_spec(options))
+
+
+def _append(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.stores import append
+
+    append(options.store, options.sources, dict(options.reader_options), run_spec(options))
 
 
 def _predict(options: argparse.Namespace) -> None:

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["CkscError", "EngineError", "InputError", "ModelFileError", "ReadError", "SmallClassWarning", "StoreBusyError", "StoreError", "ClusterError", "PlanError"]
+__all__ = [
+    "CkscError",
+    "ClusterError",
+    "EngineError",
+    "InputError",
+    "ModelFileError",
+    "PlanError",
+    "ReadError",
+    "SmallClassWarning",
+    "StoreBusyError",
+    "StoreError",
+]
 
 
 class CkscError(Exception):

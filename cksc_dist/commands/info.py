@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cksc_dist.commands.amounts import in_bytes
 from cksc_dist.commands.screen import Screen
 from cksc_dist.io import read
 from cksc_dist.series import SeriesSet
@@ -53,7 +54,7 @@ def summary(data: SeriesSet) -> list[tuple[str, str]]:
         ("dimensions", f"{data.dims:,}"),
         ("lengths", f"{lengths.min():,} shortest, {np.median(lengths):,g} median, {lengths.max():,} longest"),
         ("constant dimensions", _constant_dimensions(data)),
-        ("full distance matrix", f"{_bytes(n * n * FLOAT64_BYTES)} in float64; {n * (n - 1) // 2:,} pairs"),
+        ("full distance matrix", f"{in_bytes(n * n * FLOAT64_BYTES)} in float64; {n * (n - 1) // 2:,} pairs"),
     ]
 
 
@@ -76,12 +77,3 @@ def _constant_dimensions(data: SeriesSet) -> str:
         f"{int(never.sum()):,} of {data.dims:,} have one value in the whole set; {series:,} of {len(data):,} "
         "series have a dimension without change, which normalise='z' refuses"
     )
-
-
-def _bytes(count: int) -> str:
-    size = float(count)
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if size < 1000 or unit == "TB":
-            break
-        size /= 1000
-    return f"{count} bytes" if unit == "bytes" else f"{size:.3g} {unit}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 __all__ = ["Screen"]
 
@@ -89,6 +90,22 @@ class Screen:
         from rich.progress import track
 
         return iter(track(items, text, total, console=self._console, transient=True))
+
+    def bar(self) -> Progress | None:
+        """Return a bar of work with rate and time left; None where the stream is no terminal."""
+        if self._console is None:
+            return None
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TextColumn("ETA"),
+            TimeRemainingColumn(),
+        ]
+        return Progress(*columns, console=self._console, transient=True)
 
     def can_show(self, letters: str) -> bool:
         """Tell whether the stream's encoding has all these letters."""

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from cksc_dist.dist.executors import Executor, SerialExecutor, ThreadExecutor
-from cksc_dist.dist.plan import Need, Plan, Rate, tile_edge
+from cksc_dist.dist.plan import Need, Plan, Rate, Todo, tile_edge
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.dist.sample import sample_with_threads
 from cksc_dist.dist.survey import find_damage, find_todo
 from cksc_dist.dist.tile_work import TileTask, state_of
-from cksc_dist.errors import InputError, PlanError
+from cksc_dist.errors import InputError, PlanError, StoreError
 from cksc_dist.maths.metrics import check_metric
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
@@ -132,17 +132,7 @@ def compute_distances(
     spec = spec.resolved()
     series = open_series(folder)
     with Lease(folder, "distances") as lease, ExitStack() as stack:
-        files = find_matrices(folder).get(fingerprint(spec))
-        if files is None:
-            _check_series(series, spec)
-            files = MatrixFiles(folder, spec, Grid(series.n, _edge(series, spec)))
-            # nothing is written before it is clear that the work can be done
-            need_rate = _plan_and_rate(series, files, [], run)
-            _check_room(folder, need_rate[0], need_rate[1])
-            files = create_matrix(folder, spec, series, files.grid.edge)
-        elif spec.metric != "external":
-            _check_series(series, spec)
-            files = grow_matrix(files, series)
+        files = _ready_matrix(series, spec, run)
         swept = folder.sweep()
         if swept:
             progress.note(f"removed {len(swept)} unfinished files of a run that was killed")
@@ -156,7 +146,7 @@ def compute_distances(
             _check_external(files, series, ledger)
         todo = find_todo(files, series, ledger, [*bad, *suspects])
         ledger.collect()
-        plan = Plan(files.grid, series.lengths if series.dims else np.ones(series.n, np.int64), _dims(series, spec), spec, todo)
+        plan = _plan(series, files, todo)
         if not todo:
             return Report(files.fingerprint, series.n, files.grid.tiles, 0, 0, 0, bad, 0.0, "none needed", None)
         executor, name, rate, dashboard = stack.enter_context(_chosen(folder, series, plan, run, progress))
@@ -227,8 +217,6 @@ def _check_series(series: StoredSeries, spec: DistanceSpec) -> None:
 
 
 def _check_external(files: MatrixFiles, series: StoredSeries, ledger: Ledger) -> None:
-    from cksc_dist.errors import StoreError
-
     if find_todo(files, series, ledger):
         raise StoreError(
             f"{files.folder.url}: the matrix that was brought ready is not whole; ingest it again with --replace"
@@ -243,18 +231,32 @@ def _edge(series: StoredSeries, spec: DistanceSpec) -> int:
     return tile_edge(series.lengths, _dims(series, spec), spec)
 
 
-def _plan_and_rate(
-    series: StoredSeries, files: MatrixFiles, todo: list[object], run: RunSpec
-) -> tuple[Plan, Rate]:
-    plan = Plan(files.grid, series.lengths, _dims(series, files.spec), files.spec)
-    return plan, sample_with_threads(series, plan, 1)
+def _plan(series: StoredSeries, files: MatrixFiles, todo: Sequence[Todo] | None = None) -> Plan:
+    lengths = series.lengths if series.dims else np.ones(series.n, np.int64)
+    return Plan(files.grid, lengths, _dims(series, files.spec), files.spec, todo)
+
+
+def _ready_matrix(series: StoredSeries, spec: DistanceSpec, run: RunSpec) -> MatrixFiles:
+    """Return the matrix of the settings, made or grown where need be; raise before anything is written."""
+    folder = series.folder
+    files = find_matrices(folder).get(fingerprint(spec))
+    if spec.metric != "external" or files is None:
+        _check_series(series, spec)
+    if files is not None:
+        return grow_matrix(files, series)
+    edge = _edge(series, spec)
+    plan = _plan(series, MatrixFiles(folder, spec, Grid(series.n, edge)))
+    plan.piece(_memory(run))
+    free = folder.free_bytes()
+    if free is not None and plan.disk_bytes() > free:
+        _check_room(folder, plan, sample_with_threads(series, plan, 1))  # it may still fit, compressed
+    return create_matrix(folder, spec, series, edge)
 
 
 def _check_room(folder: Folder, plan: Plan, rate: Rate) -> None:
     """Raise a PlanError if what is to be written does not fit on the disk."""
     free = folder.free_bytes()
-    wanted = sum(plan.tile_bytes(todo.tile) * (1 if todo.tile[0] == todo.tile[1] else 2) for todo in plan.todo)
-    wanted = int(wanted * rate.ratio * DISK_MARGIN)
+    wanted = int(plan.disk_bytes() * rate.ratio * DISK_MARGIN)
     if free is not None and wanted > free:
         half = "" if plan.spec.dtype == "float32" else "; --dtype float32 halves it"
         raise PlanError(
@@ -277,7 +279,7 @@ def forecast(
     edge = _edge(series, spec) if files is None else files.grid.edge
     files = MatrixFiles(folder, spec, Grid(series.n, edge))
     todo = find_todo(files, series, Ledger(folder, files.fingerprint).load())
-    plan = Plan(files.grid, series.lengths, _dims(series, spec), spec, todo)
+    plan = _plan(series, files, todo)
     memory = _memory(run)
     plan.piece(memory)
     if not todo:
@@ -332,7 +334,6 @@ def _chosen(
     workers = _workers(run)
     plan.piece(_memory(run))
     rate = None
-    kind = run.executor
     if run.executor == "auto" and run.scheduler is None:
         rate = sample_with_threads(series, plan, min(workers, resolve_n_jobs(-1)))
     kind, why = _kind(run, plan.need(rate, workers, None).seconds if rate else 0.0)

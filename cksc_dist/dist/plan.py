@@ -182,6 +182,10 @@ class Plan:
         """Return the bytes of a tile's values; its mirror has as many."""
         return self.grid.size(tile[0]) * self.grid.size(tile[1]) * np.dtype(self.spec.dtype).itemsize
 
+    def disk_bytes(self) -> int:
+        """Return the bytes of all values to compute, mirrors included, before they are compressed."""
+        return sum(self.tile_bytes(todo.tile) * (1 if todo.tile[0] == todo.tile[1] else 2) for todo in self.todo)
+
     def seconds(self, todo: Todo, rate: Rate) -> tuple[float, float]:
         """Return how long a tile will take one worker to compute, and to write."""
         written = self.tile_bytes(todo.tile) * (1 if todo.tile[0] == todo.tile[1] else 2)

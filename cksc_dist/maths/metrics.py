@@ -33,7 +33,9 @@ def pick_dims(series: Ragged, spec: DistanceSpec) -> Ragged:
     if spec.dims is None:
         return series
     if spec.dims[-1] >= series[0].shape[1]:
-        raise InputError(f"dims: there is no dimension {spec.dims[-1]}; the series have {series[0].shape[1]}, from 0 on")
+        raise InputError(
+            f"dims: there is no dimension {spec.dims[-1]}; the series have {series[0].shape[1]}, from 0 on"
+        )
     return np.ascontiguousarray(series[0][:, list(spec.dims)]), series[1]
 
 

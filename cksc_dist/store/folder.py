@@ -12,6 +12,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -83,8 +84,8 @@ class Folder:
             except Exception as error:  # each library has its own kinds for a server that is away
                 if time.monotonic() + pause > give_up:
                     raise StoreError(
-                        f"{self.url} has been away for {PATIENCE:.0f} s ({type(error).__name__}: {error}); what is done "
-                        "is kept: run the same command again when it is back"
+                        f"{self.url} has been away for {PATIENCE:.0f} s ({type(error).__name__}: {error}); what is "
+                        "done is kept: run the same command again when it is back"
                     ) from error
             time.sleep(pause)
             pause = min(2 * pause, 5.0)
@@ -151,10 +152,8 @@ class Folder:
         if self.local is not None:
             (self.local / key).unlink(missing_ok=True)
             return
-        try:
+        with suppress(FileNotFoundError):
             self.patiently(lambda: self._fs.rm_file(f"{self._root}/{key}"))
-        except FileNotFoundError:
-            pass
 
     def files(self, key: str) -> dict[str, int]:
         """Return all files below a key, named from there, with their sizes; empty where there are none."""

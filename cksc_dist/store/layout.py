@@ -1,14 +1,15 @@
 """How a store is laid out (Zarr v3), and the root that says which version of the layout it has.
 
-    zarr.json                        format and version
-    series/                          values (frame, dim), offsets (edge), label, row (ids), digest of each series
-    distances/<fingerprint>/         distance (row, col) with its coordinates row, col and label: what xarray opens
-    ledger/<fingerprint>/            which tiles are done (`cksc_dist.store.ledger`)
-    metadata.json, lock.json         copies of all zarr.json; who is writing
+zarr.json                        format and version
+series/                          values (frame, dim), offsets (edge), label, row (ids), digest of each series
+distances/<fingerprint>/         distance (row, col) with its coordinates row, col and label: what xarray opens
+ledger/<fingerprint>/            which tiles are done (`cksc_dist.store.ledger`)
+metadata.json, lock.json         copies of all zarr.json; who is writing
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import zarr
@@ -53,8 +54,6 @@ def is_store(folder: Folder) -> bool:
 
 
 def _attributes(folder: Folder) -> dict[str, Any] | None:
-    import json
-
     content = folder.read("zarr.json")
     if content is None:
         # an empty place is fine, a full one is somebody's

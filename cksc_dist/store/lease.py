@@ -1,7 +1,7 @@
 """One writer at a time: a lease on a store, with host, process and heartbeat.
 
-A lease whose process is gone (on this host), or whose heartbeat stands still (elsewhere), is taken over. A clock that is
-wrong on another host does no harm: a heartbeat that looks old is watched for a while before it counts as still.
+A lease whose process is gone (on this host), or whose heartbeat stands still (elsewhere), is taken over. A clock that
+is wrong on another host does no harm: a heartbeat that looks old is watched for a while before it counts as still.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _runs(process: int, born: float) -> bool:
     try:
         found = psutil.Process(process)
         # a process number is used again, but not with the same birth
-        return abs(found.create_time() - born) < 1.0 and found.status() != psutil.STATUS_ZOMBIE
+        return bool(abs(found.create_time() - born) < 1.0 and found.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

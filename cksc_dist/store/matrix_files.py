@@ -128,7 +128,8 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     group = zarr.open_group(files.folder.zarr(), path=files.group, mode="r+")
     distance: Any = group["distance"]
     axes = {"row": series.ids, "col": series.ids, "label": series.labels}
-    same = all(np.asarray(group[name][:]).tolist() == values.tolist() for name, values in axes.items())  # type: ignore[index, union-attr]
+    stored: dict[str, Any] = {name: group[name] for name in axes}
+    same = all(np.asarray(stored[name][:]).tolist() == values.tolist() for name, values in axes.items())
     if distance.shape == (series.n, series.n) and same:
         return files
     _write_axes(group, series)
@@ -153,7 +154,8 @@ def open_files(folder: Folder, name: str) -> MatrixFiles:
     try:
         group = zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r")
         attributes: dict[str, Any] = dict(group.attrs)
-        shape = group["distance"].shape  # type: ignore[union-attr]
+        distance: Any = group["distance"]
+        shape = distance.shape
         spec = attributes["spec"]
         files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]))
     except FileNotFoundError as error:

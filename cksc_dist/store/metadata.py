@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import zarr
+
 from cksc_dist.store.folder import Folder
 
 __all__ = ["damaged_metadata", "record_metadata", "restore_metadata"]
@@ -32,8 +34,6 @@ def record_metadata(folder: Folder, groups: Iterable[str]) -> None:
 
 
 def _arrays(folder: Folder, group: str) -> list[str]:
-    import zarr
-
     return sorted(zarr.open_group(folder.zarr(read_only=True), path=group, mode="r").array_keys())
 
 

@@ -39,7 +39,7 @@ def _digest(content: bytes) -> NDArray[np.uint8]:
 
 def write_series(folder: Folder, data: SeriesSet) -> None:
     """Write the series of a store; earlier ones are replaced. The store must be held for writing."""
-    arrays = {
+    arrays: dict[str, tuple[NDArray[Any], tuple[str, ...]]] = {
         "values": (data.values, ("frame", "dim")),
         "offsets": (data.offsets, ("edge",)),
         "digest": (series_digests(data), ("sample", "byte")),
@@ -93,7 +93,7 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
     _check_appendable(old, data)
     group = zarr.open_group(folder.zarr(), path=GROUP, mode="r+")
     frames = old.frames
-    new = {
+    new: dict[str, tuple[int, NDArray[Any]]] = {
         "values": (frames, data.values),
         "offsets": (old.n, data.offsets + frames),
         "digest": (old.n, series_digests(data)),
@@ -104,11 +104,9 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
         array: Any = group[name]
         array.resize((at + len(part), *array.shape[1:]))
         array[at:] = part
-    attributes = dict(group.attrs)
+    attributes: dict[str, Any] = dict(group.attrs)
     classes = sorted(set(attributes["classes"]) | {label.item() for label in np.unique(data.labels)})
-    group.attrs.put(
-        attributes | {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes}
-    )
+    group.attrs.put(attributes | {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes})
     record_metadata(folder, [GROUP])
 
 
@@ -116,7 +114,10 @@ def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
     old.check_values()
     if data.dims != old.dims:
         raise InputError(f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}")
-    if data.labels.dtype.kind != old.labels.dtype.kind and {data.labels.dtype.kind, old.labels.dtype.kind} != {"i", "u"}:
+    if data.labels.dtype.kind != old.labels.dtype.kind and {data.labels.dtype.kind, old.labels.dtype.kind} != {
+        "i",
+        "u",
+    }:
         raise InputError(
             f"labels of {data.name} are of type {data.labels.dtype}, those of {old.folder.url} of {old.labels.dtype}; "
             "write them in one kind"
@@ -160,8 +161,8 @@ class StoredSeries:
             return np.asarray(self.folder.patiently(lambda: array[begin:end]))
         except ValueError as error:
             raise StoreError(
-                f"{self.folder.url}/{GROUP}/{name} is damaged ({error}); ingest the series again with --replace: tiles of "
-                "unchanged series are kept"
+                f"{self.folder.url}/{GROUP}/{name} is damaged ({error}); ingest the series again with --replace: "
+                "tiles of unchanged series are kept"
             ) from error
 
     @cached_property
@@ -199,17 +200,22 @@ class StoredSeries:
         first, last = int(self.offsets[begin]), int(self.offsets[end])
         return self._read("values", first, last), self.offsets[begin : end + 1] - first
 
+    def select(self, begin: int, end: int) -> SeriesSet:
+        """Return the series of some rows with their labels and ids, in memory."""
+        self.check_values()
+        rows = slice(begin, end)
+        return SeriesSet(*self.read(begin, end), self.labels[rows], self.ids[rows], self.name, self.dim_names)
+
     def load(self) -> SeriesSet:
         """Return all series, in memory."""
-        self.check_values()
-        return SeriesSet(*self.read(0, self.n), self.labels, self.ids, self.name, self.dim_names)
+        return self.select(0, self.n)
 
 
 def open_series(folder: Folder) -> StoredSeries:
     """Return the series of a store, or say that there are none."""
     check_store(folder)
     try:
-        attributes = dict(zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r").attrs)
+        attributes: dict[str, Any] = dict(zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r").attrs)
     except FileNotFoundError:
         attributes = {}
     except ValueError as error:

@@ -1,0 +1,155 @@
+"""Options that several commands share, and how their text becomes settings. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+from cksc_dist.commands.amounts import parse_bytes
+from cksc_dist.spec import COSTS, DTYPES, ENGINES, EXECUTORS, MODES, DistanceSpec, RunSpec
+
+__all__ = [
+    "add_dims_option",
+    "add_distance_options",
+    "add_n_jobs",
+    "add_reader_options",
+    "add_run_options",
+    "at_least",
+    "distance_specs",
+    "run_spec",
+]
+
+_PLAIN = DistanceSpec()
+
+
+def add_n_jobs(parser: argparse.ArgumentParser) -> None:
+    """Add the number of threads."""
+    parser.add_argument("--n-jobs", type=int, default=-1, metavar="N", help="threads; -1: all cores (-1)")
+
+
+def add_reader_options(parser: argparse.ArgumentParser) -> None:
+    """Add options of the forms that series are read from."""
+    parser.add_argument(
+        "--option",
+        dest="reader_options",
+        type=_reader_option,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="option of the form that is read: missing=interpolate (.ts, .arff), centre=none (UTKinect), "
+        "baseline=none (Schunk); may be given several times",
+    )
+
+
+def add_distance_options(parser: argparse.ArgumentParser) -> None:
+    """Add what a distance is."""
+    group = parser.add_argument_group("what a distance is (each choice makes a matrix of its own)")
+    group.add_argument("--metric", choices=("dtw", "euclidean", "chi2"), default=_PLAIN.metric, help="(%(default)s)")
+    group.add_argument("--mode", choices=MODES, default=_PLAIN.mode, help="one warping for all dimensions, or one each")
+    group.add_argument(
+        "--window",
+        type=_window,
+        default=_PLAIN.window,
+        metavar="W",
+        help="Sakoe-Chiba band: 10 is frames, 0.1 a fraction of the longer series (no band)",
+    )
+    group.add_argument("--cost", choices=COSTS, default=_PLAIN.cost, help="of two frames (%(default)s)")
+    group.add_argument("--normalise", choices=("z",), default=_PLAIN.normalise, help="every dimension of every series")
+    group.add_argument("--per-length", action="store_true", help="divide path sums by the sum of both lengths")
+    group.add_argument("--engine", choices=ENGINES, default=_PLAIN.engine, help="(%(default)s)")
+    group.add_argument("--dtype", choices=DTYPES, default=_PLAIN.dtype, help="float32 halves the disk (%(default)s)")
+
+
+def add_dims_option(parser: argparse.ArgumentParser) -> None:
+    """Add which dimensions are compared; several groups make several matrices."""
+    parser.add_argument(
+        "--dims",
+        nargs="+",
+        type=_dims,
+        metavar="GROUP",
+        help="dimensions to compare, counted from 0, as 0,2 or 3-5; several groups make one matrix each, and 'each' "
+        "one for every dimension (all dimensions, one matrix)",
+    )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add how work is run."""
+    group = parser.add_argument_group("how to run (changes no value)")
+    group.add_argument("--scheduler", metavar="ADDR", help="a running Dask scheduler, as tcp://host:8786")
+    group.add_argument(
+        "--executor",
+        choices=EXECUTORS,
+        default=RunSpec().executor,
+        help="auto: threads where less than a minute is expected, otherwise Dask, on a cluster started on this machine "
+        "unless --scheduler is given",
+    )
+    group.add_argument("--workers", type=at_least(1), metavar="N", help="threads or worker processes (one a core)")
+    group.add_argument(
+        "--memory", type=_memory, metavar="SIZE", help="of one worker, as 2GiB (its share of the machine's)"
+    )
+    group.add_argument("--trust", action="store_true", help="do not read again the tiles that are done")
+
+
+def distance_specs(options: argparse.Namespace, count_dims: Callable[[str], int]) -> list[DistanceSpec]:
+    """Return the settings that were typed, one for each group of dimensions."""
+    typed = {field.name: getattr(options, field.name) for field in fields(DistanceSpec) if field.name != "dims"}
+    groups: list[tuple[int, ...] | None] = []
+    for group in options.dims or [None]:
+        groups += [(dim,) for dim in range(count_dims(options.store))] if group == "each" else [group]
+    return [DistanceSpec(**typed, dims=dims) for dims in groups]
+
+
+def run_spec(options: argparse.Namespace) -> RunSpec:
+    """Return how to run, as typed."""
+    return RunSpec(**{field.name: getattr(options, field.name) for field in fields(RunSpec)})
+
+
+def at_least(low: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from ``low`` on."""
+
+    def whole_number(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if value < low:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {low}")
+        return value
+
+    return whole_number
+
+
+def _reader_option(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in missing=interpolate")
+    return name, None if value.lower() == "none" else value
+
+
+def _window(text: str) -> int | float:
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither frames (10) nor a fraction (0.1)") from None
+
+
+def _memory(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _dims(text: str) -> Any:
+    if text == "each":
+        return text
+    try:
+        chosen: list[int] = []
+        for part in text.split(","):
+            first, _, last = part.partition("-")
+            chosen += range(int(first), int(last or first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no group of dimensions, as 0,2 or 3-5, nor 'each'") from None
+    return tuple(chosen)

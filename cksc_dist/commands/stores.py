@@ -1,0 +1,200 @@
+"""The commands that make, fill and look after a store: ingest, plan, distances, status, verify, append."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cksc_dist.commands.amounts import in_bytes, in_time, in_units
+from cksc_dist.commands.info import summary
+from cksc_dist.commands.matrix_file import read_matrix
+from cksc_dist.commands.screen import Screen
+from cksc_dist.commands.work_screen import WorkScreen
+from cksc_dist.dist import ingest as ingesting
+from cksc_dist.dist.distances import Report, compute_distances, forecast
+from cksc_dist.dist.status import MatrixStatus, store_status
+from cksc_dist.dist.verify import Verdict
+from cksc_dist.dist.verify import verify as verify_store
+from cksc_dist.io import read
+from cksc_dist.spec import DistanceSpec, RunSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.lease import Lease
+from cksc_dist.store.matrix import describe
+from cksc_dist.store.matrix_files import find_matrices
+from cksc_dist.store.metadata import restore_metadata
+from cksc_dist.store.series_files import StoredSeries, open_series
+
+__all__ = ["append", "count_dims", "distances", "ingest", "plan", "status", "verify"]
+
+BAD_SHOWN = 20
+
+
+def ingest(
+    sources: Sequence[Path], store: str, reader_options: Mapping[str, Any], matrix: Path | None, replace: bool
+) -> None:
+    """Read series and write them into a store; with a ready matrix, that as well."""
+    screen = Screen()
+    begin = time.perf_counter()
+    data = None
+    if sources:
+        with screen.busy("reading"):
+            data = read(list(sources) if len(sources) > 1 else sources[0], **reader_options)
+        screen.table(["", ""], summary(data))
+    if matrix is not None:
+        values, labels, ids = read_matrix(matrix)
+        name = ingesting.ingest_distances(
+            values, store, data=data, labels=labels, ids=ids, name=matrix.stem, replace=replace
+        )
+        screen.line(f"ready matrix of {len(values):,} rows: distances/{name}")
+    else:
+        assert data is not None
+        if not ingesting.ingest(data, store, replace=replace):
+            screen.line(f"{store} holds just these series already; nothing to do")
+            return
+    screen.line(f"written to {store} in {in_time(time.perf_counter() - begin)}; next: cksc distances {store}")
+
+
+def count_dims(store: str) -> int:
+    """Return how many dimensions the series of a store have."""
+    return open_series(Folder(store)).dims
+
+
+def plan(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
+    """Print what the work will take."""
+    screen = Screen()
+    for spec in specs:
+        with screen.busy("timing a sample of pairs"):
+            found = forecast(store, spec, run)
+        need, grid = found.need, found.plan.grid
+        screen.heading(f"{describe(spec)}")
+        free = "" if found.free is None else f"; {in_bytes(found.free)} are free"
+        allowed = "" if found.memory is None else f" of {in_bytes(found.memory)} that it may use"
+        rows = [
+            ("series", f"{grid.n:,}"),
+            ("tiles", f"{need.tiles:,} to compute of {grid.tiles:,}, of {grid.edge} x {grid.edge}"),
+            ("pairs", f"{need.pairs:,}"),
+            ("cell updates", f"{need.cells:,}"),
+            ("tasks", f"{need.tasks:,}"),
+            ("on disk", f"{in_bytes(need.disk)} for the whole matrix ({found.rate.ratio:.0%} of its values){free}"),
+            ("memory of a worker", f"{in_bytes(need.memory)}{allowed}" if need.tiles else "none needed"),
+            (
+                "time",
+                f"{in_time(need.seconds)} with {found.workers} workers, {in_time(need.writing)} of it to write",
+            ),
+            ("executor", found.executor),
+        ]
+        screen.table(["", ""], rows)
+
+
+def distances(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
+    """Compute what is missing of matrices, and say what was done."""
+    screen = Screen()
+    for spec in specs:
+        screen.heading(f"{describe(spec)}")
+        report = compute_distances(store, spec, run, WorkScreen(screen))
+        _print_report(screen, report)
+        screen.line(f'open it with: open_matrix("{store}", "{report.fingerprint[:6]}")')
+
+
+def _print_report(screen: Screen, report: Report) -> None:
+    if report.need is None:
+        screen.line(f"complete: all {report.tiles:,} tiles of {report.fingerprint} are done and hold good")
+        return
+    rate = in_units(report.pairs / max(report.seconds, 1e-9))
+    screen.line(
+        f"computed {report.pairs:,} pairs, {report.computed:,} of {report.tiles:,} tiles, in {in_time(report.seconds)} "
+        f"({rate}pairs/s; {in_time(report.need.seconds)} were forecast)"
+    )
+    if report.rewritten:
+        screen.line(f"{report.rewritten:,} chunks at the edge were rewritten, with their old values kept")
+
+
+def status(store: str) -> None:
+    """Print what a store holds and how far it is."""
+    screen = Screen()
+    found = store_status(store)
+    series = found.series
+    frames = f", {series.dims:,} dims, {series.frames:,} frames" if series.dims else ", without series"
+    screen.heading(f"{store}: {series.name}, {series.n:,} rows{frames}")
+    if found.writer:
+        screen.line(
+            f"being written by process {found.writer['process']} on {found.writer['host']} ({found.writer['purpose']}) "
+            f"for {in_time(time.time() - found.writer['since'])}"
+        )
+    if not found.matrices:
+        screen.line(f"no matrix yet; compute one with: cksc distances {store}")
+    for matrix in found.matrices:
+        screen.line()
+        screen.table(["", ""], _status_rows(matrix, store))
+
+
+def _status_rows(matrix: MatrixStatus, store: str) -> list[tuple[str, str]]:
+    rows = [
+        ("matrix", f"{matrix.fingerprint}  {describe(matrix.spec)}"),
+        ("tiles", f"{matrix.done:,} of {matrix.tiles:,} done, {matrix.share:.1%} of the work"),
+        ("on disk", f"{in_bytes(matrix.disk)}; {in_time(matrix.cpu_seconds)} of one worker's time"),
+    ]
+    if matrix.pairs_per_second is not None:
+        eta = f", ETA {in_time(matrix.eta)}" if matrix.eta is not None else ""
+        rows.append(("now", f"{in_units(matrix.pairs_per_second)}pairs/s by {len(matrix.workers)} workers{eta}"))
+    elif matrix.done < matrix.tiles:
+        rows.append(("missing", f"{matrix.tiles - matrix.done:,} tiles; go on with: cksc distances {store}"))
+    rows.append(("open with", f'xr.open_zarr("{store}", group="{matrix.group}", consolidated=False)'))
+    return rows
+
+
+def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool, run: RunSpec) -> int:
+    """Check a store, mend it if asked, and return the exit code: 0 where all is well."""
+    screen = Screen()
+    folder = Folder(store)
+    faults, verdicts = verify_store(folder, sample, seed, WorkScreen(screen), prefix)
+    if faults and not verdicts and repair:
+        with Lease(folder, "repair"):
+            for key in restore_metadata(folder):
+                screen.line(f"restored {key}")
+        faults, verdicts = verify_store(folder, sample, seed, WorkScreen(screen), prefix)
+    for fault in faults:
+        screen.line(f"damaged: {fault}")
+    code = 1 if faults else 0
+    for verdict in verdicts:
+        _print_verdict(screen, verdict)
+        if verdict.bad and repair:
+            spec = find_matrices(folder)[verdict.fingerprint].spec
+            _print_report(screen, compute_distances(folder, spec, run, WorkScreen(screen), suspects=list(verdict.bad)))
+        elif not verdict.ok:
+            code = 1
+    if code and not repair:
+        screen.line(f"mend it with: cksc verify {store} --repair")
+    return code
+
+
+def _print_verdict(screen: Screen, verdict: Verdict) -> None:
+    screen.heading(f"{verdict.fingerprint}: {'all is well' if verdict.ok else 'not well'}")
+    screen.line(
+        f"{verdict.tiles - verdict.missing:,} of {verdict.tiles:,} tiles read, {len(verdict.bad):,} bad; "
+        f"{verdict.checked:,} entries computed again by {verdict.engine}, off by {verdict.worst:.1e} at most, relatively"
+    )
+    for tile, fault in sorted(verdict.bad.items())[:BAD_SHOWN]:
+        screen.line(f"  tile {tile}: {fault}")
+    if len(verdict.bad) > BAD_SHOWN:
+        screen.line(f"  and {len(verdict.bad) - BAD_SHOWN:,} more")
+    if verdict.missing:
+        screen.line(f"  {verdict.missing:,} tiles are not computed yet: cksc distances goes on with them")
+
+
+def append(store: str, sources: Sequence[Path], reader_options: Mapping[str, Any], run: RunSpec) -> None:
+    """Add series to a store and compute their distances."""
+    screen = Screen()
+    with screen.busy("reading"):
+        data = read(list(sources) if len(sources) > 1 else sources[0], **reader_options)
+    before: StoredSeries = open_series(Folder(store))
+    matrices = len(find_matrices(Folder(store)))
+    screen.line(f"{len(data):,} series to the {before.n:,} of {store}, in {matrices} matrices")
+    appended = ingesting.append(store, data, run, WorkScreen(screen))
+    for report in appended.reports:
+        screen.heading(f"{report.fingerprint}")
+        _print_report(screen, report)
+    if not appended.reports:
+        screen.line(f"no matrix yet; compute one with: cksc distances {store}")

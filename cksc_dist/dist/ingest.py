@@ -1,0 +1,197 @@
+"""Put series, or a ready matrix, into a store; add series to one."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cksc_dist.dist.distances import Report, compute_distances
+from cksc_dist.dist.plan import tile_edge
+from cksc_dist.dist.progress import Progress
+from cksc_dist.errors import InputError, StoreError
+from cksc_dist.maths.matrix_checks import check_distances
+from cksc_dist.series import SeriesSet
+from cksc_dist.spec import DistanceSpec, RunSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.layout import is_store
+from cksc_dist.store.lease import Lease
+from cksc_dist.store.ledger import Blocks, Entry, Ledger
+from cksc_dist.store.matrix_files import checksum, create_matrix, find_matrices
+from cksc_dist.store.series_files import (
+    append_series,
+    open_series,
+    series_digests,
+    write_rows,
+    write_series,
+)
+
+__all__ = ["Appended", "append", "ingest", "ingest_distances"]
+
+
+def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False) -> bool:
+    """Write series into a new store; return False where just these are there already.
+
+    Parameters
+    ----------
+    data
+        Series.
+    store
+        Folder or URL.
+    replace
+        Put them in the place of others. Matrices of the store stay; of these, tiles of unchanged series hold good.
+    """
+    folder = store if isinstance(store, Folder) else Folder(store)
+    with Lease(folder, "ingest"):
+        if is_store(folder):
+            if _holds(folder, data):
+                return False
+            if not replace and _has_series(folder):
+                raise StoreError(
+                    f"{folder.url} holds other series; add these with cksc append, put them in their place with "
+                    "--replace, or choose another store"
+                )
+        write_series(folder, data)
+        return True
+
+
+def _has_series(folder: Folder) -> bool:
+    try:
+        open_series(folder)
+    except StoreError:  # cut off while it was written
+        return False
+    return True
+
+
+def _holds(folder: Folder, data: SeriesSet) -> bool:
+    if not _has_series(folder):
+        return False
+    old = open_series(folder)
+    return (
+        (old.n, old.dims) == (len(data), data.dims)
+        and np.array_equal(old.digests, series_digests(data))
+        and old.ids.tolist() == data.ids.tolist()
+        and old.labels.tolist() == data.labels.tolist()
+    )
+
+
+def ingest_distances(
+    distances: NDArray[Any],
+    store: str | Path | Folder,
+    *,
+    data: SeriesSet | None = None,
+    labels: NDArray[Any] | None = None,
+    ids: NDArray[np.str_] | None = None,
+    name: str = "matrix",
+    replace: bool = False,
+) -> str:
+    """Put a ready distance matrix into a store, and return its fingerprint.
+
+    Parameters
+    ----------
+    distances
+        Square, symmetric, zero on the diagonal, finite, not negative.
+    store
+        Folder or URL.
+    data
+        The series of the rows, where they are at hand; otherwise ``labels`` and ``ids`` name the rows.
+    labels, ids, name
+        One label and one name for each row, and what to call the set.
+    replace
+        Put it in the place of another ready matrix, or other series.
+    """
+    folder = store if isinstance(store, Folder) else Folder(store)
+    matrix = check_distances(distances, name="distances")
+    n = len(matrix)
+    if data is not None and len(data) != n:
+        raise InputError(f"distances have {n} rows, but there are {len(data)} series")
+    rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
+    row_labels = np.full(n, "?") if labels is None else labels
+    if data is None and not len(rows) == len(row_labels) == n:
+        raise InputError(f"distances have {n} rows, but there are {len(row_labels)} labels and {len(rows)} ids")
+    if data is not None:
+        ingest(data, folder, replace=replace)
+    with Lease(folder, "ingest"):
+        if data is None:
+            if is_store(folder) and _has_series(folder) and not replace:
+                raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
+            write_rows(folder, row_labels, rows, name)
+        return _write_matrix(folder, matrix)
+
+
+def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
+    series = open_series(folder)
+    spec = DistanceSpec(metric="external", dtype=str(matrix.dtype))
+    plain = DistanceSpec(metric="euclidean")
+    files = create_matrix(folder, spec, series, tile_edge(np.ones(series.n, np.int64), 1, plain))
+    ledger, blocks = Ledger(folder, files.fingerprint), Blocks(files.grid, series.digests)
+    for tile in files.grid.all_tiles():
+        begin = time.perf_counter()
+        (top, bottom), (left, right) = (files.grid.rows(block) for block in tile)
+        # equal up to rounding below the diagonal: the upper half counts
+        values = np.ascontiguousarray(matrix[top:bottom, left:right])
+        if tile[0] == tile[1]:
+            upper = np.triu(values, 1)
+            values = upper + upper.T
+        files.write_tile(tile, values)
+        entry = Entry(
+            checksum=checksum(values),
+            rows=values.shape[0],
+            columns=values.shape[1],
+            row_digest=blocks.digest(tile[0]),
+            column_digest=blocks.digest(tile[1]),
+            seconds=round(time.perf_counter() - begin, 6),
+            worker=f"{socket.gethostname()}:{os.getpid()}",
+            at=round(time.time(), 3),
+            computed=0,
+        )
+        ledger.mark(tile, entry)
+        ledger.add(tile, entry)
+    ledger.collect()
+    return files.fingerprint
+
+
+@dataclass(frozen=True)
+class Appended:
+    """What an append did: rows before, rows added, and a report for each matrix that was brought up to date."""
+
+    before: int
+    added: int
+    reports: list[Report]
+
+
+def append(
+    store: str | Path | Folder,
+    data: SeriesSet,
+    run: RunSpec = RunSpec(),  # noqa: B008  frozen
+    progress: Progress | None = None,
+) -> Appended:
+    """Add series to a store, and compute their distances in every matrix that it holds.
+
+    Of an append that was cut off, the series may be there already: the same call then goes on with the distances.
+    """
+    folder = store if isinstance(store, Folder) else Folder(store)
+    with Lease(folder, "append"):
+        series = open_series(folder)
+        external = [name for name, files in find_matrices(folder).items() if files.spec.metric == "external"]
+        if external:
+            raise StoreError(
+                f"{folder.url} holds a matrix that was brought ready ({external[0]}), to which nobody can add rows; "
+                "ingest the larger matrix with --replace"
+            )
+        before = series.n
+        tail = series.n - len(data)
+        if tail >= 0 and series.ids[tail:].tolist() == data.ids.tolist():
+            if not np.array_equal(series.digests[tail:], series_digests(data)):
+                raise InputError(f"{data.name}: these ids are in {folder.url} already, with other values")
+            before = tail
+        else:
+            append_series(folder, data)
+    reports = [compute_distances(folder, files.spec, run, progress) for files in find_matrices(folder).values()]
+    return Appended(before, len(data), reports)

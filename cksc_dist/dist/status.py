@@ -1,0 +1,118 @@
+"""What a store holds and how far it is, from any other process at any time: nothing is locked, nothing is written."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cksc_dist.dist.plan import Plan
+from cksc_dist.dist.survey import find_todo
+from cksc_dist.spec import DistanceSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.lease import holder
+from cksc_dist.store.ledger import Entry, Ledger
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
+from cksc_dist.store.series_files import StoredSeries, open_series
+
+__all__ = ["MatrixStatus", "StoreStatus", "store_status"]
+
+RECENT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class MatrixStatus:
+    """How far a matrix is.
+
+    Parameters
+    ----------
+    fingerprint, spec, group
+        Which matrix, its settings, and its group for xarray.
+    tiles, done
+        Tiles in all, and done.
+    share
+        Of the work, done.
+    disk
+        Bytes on disk.
+    cpu_seconds
+        Spent by all workers on the tiles that are done.
+    pairs_per_second, eta
+        Of the last minute of work, and the seconds that are left at that rate; None where nobody is at work.
+    workers
+        Who worked in that minute.
+    """
+
+    fingerprint: str
+    spec: DistanceSpec
+    group: str
+    tiles: int
+    done: int
+    share: float
+    disk: int
+    cpu_seconds: float
+    pairs_per_second: float | None
+    eta: float | None
+    workers: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StoreStatus:
+    """What a store holds: its series, its matrices, and who is writing it."""
+
+    series: StoredSeries
+    matrices: list[MatrixStatus]
+    writer: dict[str, Any] | None
+
+
+def store_status(store: str | Path | Folder) -> StoreStatus:
+    """Return what a store holds and how far it is."""
+    folder = store if isinstance(store, Folder) else Folder(store)
+    series = open_series(folder)
+    writer = holder(folder)
+    matrices = [_matrix_status(files, series, writer is not None) for files in find_matrices(folder).values()]
+    return StoreStatus(series, matrices, writer)
+
+
+def _matrix_status(files: MatrixFiles, series: StoredSeries, at_work: bool) -> MatrixStatus:
+    ledger = Ledger(files.folder, files.fingerprint).load()
+    spec = files.spec
+    dims = max(1, series.dims) if spec.dims is None else len(spec.dims)
+    lengths = series.lengths if series.dims else np.ones(series.n, np.int64)
+    grown = files.grid.n != series.n
+    todo = [] if grown else find_todo(files, series, ledger)
+    everything = Plan(files.grid, lengths[: files.grid.n], dims, spec)
+    total = sum(map(everything.cells, everything.todo))
+    left = total if grown else sum(map(everything.cells, todo))
+    rate, pairs, workers = _recent(everything, ledger.entries, at_work)
+    return MatrixStatus(
+        fingerprint=files.fingerprint,
+        spec=spec,
+        group=files.group,
+        tiles=files.grid.tiles,
+        done=0 if grown else files.grid.tiles - len(todo),
+        share=1.0 if not total else 1 - left / total,
+        disk=sum(files.present().values()),
+        cpu_seconds=sum(entry.seconds for entry in ledger.entries.values()),
+        pairs_per_second=pairs,
+        eta=left / rate if rate and todo else None,
+        workers=workers,
+    )
+
+
+def _recent(
+    plan: Plan, entries: dict[tuple[int, int], Entry], at_work: bool
+) -> tuple[float | None, float | None, tuple[str, ...]]:
+    """Return cells and pairs a second, and the workers, of the last minute."""
+    now = time.time()
+    recent = {tile: entry for tile, entry in entries.items() if now - entry.at < RECENT_SECONDS}
+    if not at_work or not recent:
+        return None, None, ()
+    began = min(entry.at - entry.seconds for entry in recent.values())
+    span = max(1e-3, now - max(began, now - RECENT_SECONDS))
+    cost = {todo.tile: plan.cells(todo) for todo in plan.todo if todo.tile in recent}
+    cells = sum(cost[tile] for tile in recent)
+    pairs = sum(entry.computed for entry in recent.values())
+    return cells / span, pairs / span, tuple(sorted({entry.worker for entry in recent.values()}))

@@ -1,0 +1,180 @@
+"""Trust, but verify: metadata, checksums, symmetry, and a random sample of entries against an independent engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cksc_dist.dist.progress import Progress, Running
+from cksc_dist.dist.survey import find_damage, find_todo
+from cksc_dist.maths.metrics import pairwise_metric, pick_dims
+from cksc_dist.maths.threads import resolve_n_jobs
+from cksc_dist.series import Ragged
+from cksc_dist.spec import DistanceSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Tile
+from cksc_dist.store.ledger import Ledger
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
+from cksc_dist.store.metadata import damaged_metadata
+from cksc_dist.store.series_files import StoredSeries, open_series, series_digests
+
+__all__ = ["Verdict", "independent_engine", "verify"]
+
+# rounding of other sums in another order; anything else is an error
+LEAST = 1e-30
+
+CHECK_ROWS = 4096
+TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was found in a matrix.
+
+    Parameters
+    ----------
+    fingerprint
+        Name of the matrix.
+    tiles, missing
+        Tiles in all, and not yet computed.
+    bad
+        What is wrong, by tile.
+    checked, worst
+        Entries that were computed again, and the largest relative difference.
+    engine
+        What they were computed with.
+    """
+
+    fingerprint: str
+    tiles: int
+    missing: int
+    bad: dict[Tile, str]
+    checked: int
+    worst: float
+    engine: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong and nothing missing."""
+        return not self.bad and not self.missing
+
+
+def independent_engine(spec: DistanceSpec, dims: int) -> str:
+    """Return an engine for DTW that shares no code with the one that was used.
+
+    Examples
+    --------
+    >>> independent_engine(DistanceSpec(), 3), independent_engine(DistanceSpec(cost="abs"), 3)
+    ('dtaidistance', 'naive')
+    """
+    if spec.resolved().engine == "dtaidistance":
+        return "simd"
+    return "naive" if spec.cost == "abs" and spec.mode == "dependent" and dims > 1 else "dtaidistance"
+
+
+def verify(
+    store: str | Path | Folder,
+    sample: int = 200,
+    seed: int | None = None,
+    progress: Progress | None = None,
+    distances: str = "",
+) -> tuple[list[str], list[Verdict]]:
+    """Check a store; return damaged files of metadata or series, and a verdict for each matrix.
+
+    Parameters
+    ----------
+    store
+        Folder or URL.
+    sample
+        Entries of each matrix to compute again.
+    seed
+        Which; None: others every time.
+    progress
+        Hears what goes on.
+    distances
+        First letters of the fingerprints to look at.
+    """
+    folder = store if isinstance(store, Folder) else Folder(store)
+    progress = progress or Progress()
+    files_at_fault = damaged_metadata(folder)
+    if files_at_fault:
+        return files_at_fault, []
+    series = open_series(folder)
+    files_at_fault += _series_faults(series)
+    found = [files for name, files in find_matrices(folder).items() if name.startswith(distances)]
+    return files_at_fault, [_verify_matrix(files, series, sample, seed, progress) for files in found]
+
+
+def _series_faults(series: StoredSeries) -> list[str]:
+    """Return which series are not what was ingested."""
+    if not series.dims:
+        return []
+    faults = []
+    for begin in range(0, series.n, CHECK_ROWS):
+        end = min(begin + CHECK_ROWS, series.n)
+        same = (series_digests(series.select(begin, end)) == series.digests[begin:end]).all(axis=1)
+        faults += [f"series {begin + i} ({series.ids[begin + i]})" for i in np.flatnonzero(~same)]
+    return faults
+
+
+def _verify_matrix(
+    files: MatrixFiles, series: StoredSeries, sample: int, seed: int | None, progress: Progress
+) -> Verdict:
+    ledger = Ledger(files.folder, files.fingerprint).load()
+    todo = {item.tile for item in find_todo(files, series, ledger)} if files.grid.n == series.n else set(ledger.entries)
+    entries = {tile: entry for tile, entry in ledger.entries.items() if tile not in todo}
+    progress.begin(Running(f"reading {files.fingerprint}", len(entries), len(entries)))
+    try:
+        bad = find_damage(files, entries, resolve_n_jobs(-1), lambda: progress.advance(1, 0))
+    finally:
+        progress.end()
+    good = sorted(set(entries) - set(bad))
+    checked, worst, engine = 0, 0.0, "none"
+    if files.spec.metric != "external" and good and sample:
+        engine = _referee(files.spec, series.dims)
+        checked, worst, wrong = _recompute(files, series, good, sample, seed, engine)
+        bad |= wrong
+    return Verdict(files.fingerprint, files.grid.tiles, len(todo), bad, checked, worst, engine)
+
+
+def _referee(spec: DistanceSpec, dims: int) -> str:
+    if spec.metric != "dtw":
+        return "NumPy"
+    return independent_engine(spec, len(spec.dims) if spec.dims else dims)
+
+
+def _recompute(
+    files: MatrixFiles, series: StoredSeries, tiles: list[Tile], sample: int, seed: int | None, engine: str
+) -> tuple[int, float, dict[Tile, str]]:
+    """Compute random entries again; return how many, the largest relative difference, and tiles that are wrong."""
+    rng = np.random.default_rng(seed)
+    grid = files.grid
+    pairs = np.array([grid.size(i) * grid.size(j) for i, j in tiles], np.float64)
+    drawn = np.sort(rng.choice(len(tiles), size=sample, p=pairs / pairs.sum()))
+    worst, wrong = 0.0, {}
+    for k in np.unique(drawn):
+        tile = tiles[k]
+        values = files.read_tile(tile)
+        rows = [int(x) for x in rng.integers(0, values.shape[0], int((drawn == k).sum()))]
+        columns = [int(x) for x in rng.integers(0, values.shape[1], len(rows))]
+        for i, j in zip(rows, columns, strict=True):
+            a, b = grid.rows(tile[0])[0] + i, grid.rows(tile[1])[0] + j
+            expected = _distance(series.read(a, a + 1), series.read(b, b + 1), files.spec, engine)
+            off = abs(float(values[i, j]) - expected) / max(abs(expected), LEAST)
+            off = 0.0 if values[i, j] == expected else off
+            worst = max(worst, off)
+            if not off <= TOLERANCE[files.spec.dtype]:
+                wrong[tile] = f"entry ({a}, {b}) is {values[i, j]:.9g}, but {engine} finds {expected:.9g}"
+    return sample, worst, wrong
+
+
+def _distance(a: Ragged, b: Ragged, spec: DistanceSpec, engine: str) -> float:
+    if spec.metric == "dtw":
+        return float(pairwise_metric(a, b, replace(spec, engine=engine, dtype="float64"))[0, 0])
+    x, y = pick_dims(a, spec)[0].ravel(), pick_dims(b, spec)[0].ravel()
+    if spec.metric == "euclidean":
+        return float(np.linalg.norm(x - y))
+    total = x + y
+    return float(((x - y) ** 2 / np.where(total > 0, total, 1)).sum())

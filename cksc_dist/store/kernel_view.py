@@ -1,0 +1,109 @@
+"""A kernel over rows of a stored distance matrix, computed where it is looked at.
+
+    K[i, j] = exp(-D[i, j]^2 / (factor * delta)),    delta by the bandwidth rule over the training rows alone
+
+Sums run over strips of rows in a fixed order, so the bandwidth does not depend on how much memory there is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cksc_dist.errors import InputError
+from cksc_dist.maths.kernel import bandwidth as bandwidth_of
+from cksc_dist.maths.kernel import gaussian_kernel
+from cksc_dist.spec import KernelSpec
+
+__all__ = ["KernelView"]
+
+
+class Distances(Protocol):
+    """What a view needs of a matrix."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+
+    @property
+    def tile_edge(self) -> int:
+        """Rows of a tile."""
+
+    def __getitem__(self, key: Any) -> NDArray[Any]: ...
+
+
+class KernelView:
+    """The kernel of training rows: looks like a square array, reads what is asked for.
+
+    Parameters
+    ----------
+    distances
+        Stored matrix.
+    rows
+        Training rows.
+    bandwidth, factor
+        As in `KernelSpec`.
+    """
+
+    ndim = 2
+
+    def __init__(self, distances: Distances, rows: NDArray[np.int64], *, bandwidth: str | float, factor: float) -> None:
+        if rows.ndim != 1 or not len(rows):
+            raise InputError("rows: give at least one training row, as a list of positions or a mask")
+        self.spec = KernelSpec(bandwidth=bandwidth, factor=factor)
+        self.rows = rows
+        self._distances = distances
+        self.delta = self._learn()
+
+    def _learn(self) -> float:
+        rule = self.spec.bandwidth
+        if not isinstance(rule, str):
+            return float(rule)
+        if rule == "median":
+            # every value counts: there is no way round the whole matrix
+            return bandwidth_of(self._distances[self.rows, self.rows], rule)
+        total = 0.0
+        for begin in range(0, len(self.rows), self._distances.tile_edge):
+            strip = self._distances[self.rows[begin : begin + self._distances.tile_edge], self.rows]
+            total += float(strip.astype(np.float64).sum())
+        mean = total / len(self.rows) ** 2
+        return bandwidth_of(np.full((1, 1), mean), rule)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Training rows, twice."""
+        return len(self.rows), len(self.rows)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values: that of the distances."""
+        return self._distances.dtype
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"KernelView({len(self.rows):,} rows, delta {self.delta:.6g}, factor {self.spec.factor:g})"
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """Return entries by positions among the training rows; lists of positions give the matrix of both."""
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        values = self._values(np.atleast_1d(self.rows[rows]), np.atleast_1d(self.rows[columns]))
+        scalar = tuple(0 if isinstance(part, int | np.integer) else slice(None) for part in (rows, columns))
+        return np.asarray(values[scalar])
+
+    def _values(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[Any]:
+        return gaussian_kernel(self._distances[rows, columns], self.spec.factor * self.delta)
+
+    def against(self, rows: ArrayLike) -> NDArray[Any]:
+        """Return the kernel of other rows of the matrix (test samples) with the training rows."""
+        chosen = np.asarray(rows)
+        if chosen.dtype == bool:
+            chosen = np.flatnonzero(chosen)
+        return self._values(np.atleast_1d(chosen), self.rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the whole kernel, in memory."""
+        return self[:, :].astype(dtype or self.dtype, copy=False)

@@ -1,0 +1,217 @@
+"""`open_matrix`: the finished distances of a store, by rows, strips or tiles, for xarray and Dask, and as a kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cksc_dist.errors import StoreError
+from cksc_dist.spec import DistanceSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Tile
+from cksc_dist.store.kernel_view import KernelView
+from cksc_dist.store.ledger import Blocks, Ledger
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
+from cksc_dist.store.series_files import StoredSeries, open_series
+
+__all__ = ["DistanceMatrix", "open_matrix"]
+
+
+def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
+    """Open the finished distance matrix of a store.
+
+    Parameters
+    ----------
+    store
+        Folder or URL.
+    distances
+        First letters of the fingerprint, where the store holds several finished matrices.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from cksc_dist.dist.distances import compute_distances
+    >>> from cksc_dist.io import make_gestures
+    >>> from cksc_dist.store.series_files import write_series
+    >>> with TemporaryDirectory() as folder:
+    ...     write_series(Folder(folder), make_gestures(n_per_class=10))
+    ...     _ = compute_distances(folder)
+    ...     D = open_matrix(folder)
+    ...     D.shape, D[0, :3].round(1).tolist(), D.to_xarray().sel(row="gesture0/0", col="gesture3/9").item() > 0
+    ((40, 40), [0.0, 2.6, 3.7], True)
+    """
+    folder = Folder(store)
+    series = open_series(folder)
+    found = {name: files for name, files in find_matrices(folder).items() if name.startswith(distances)}
+    unfinished = {name: _missing(files, series) for name, files in found.items()}
+    finished = [name for name, missing in unfinished.items() if not missing]
+    if len(finished) == 1:
+        return DistanceMatrix(found[finished[0]], series)
+    where = f"{folder.url}{f' (distances {distances}...)' if distances else ''}"
+    if len(finished) > 1:
+        listed = "\n".join(f"  {name}  {describe(found[name].spec)}" for name in finished)
+        raise StoreError(f"{where} holds several finished matrices; choose one by the first letters:\n{listed}")
+    if unfinished:
+        name = min(unfinished, key=lambda each: unfinished[each])
+        raise StoreError(
+            f"{where}: matrix {name} is not finished, {unfinished[name]:,} of {found[name].grid.tiles:,} tiles are "
+            f"missing; compute them with: cksc distances {folder.url}"
+        )
+    raise StoreError(f"{where} has no such matrix; compute one with: cksc distances {folder.url}")
+
+
+def _missing(files: MatrixFiles, series: StoredSeries) -> int:
+    """Return how many tiles the ledger does not vouch for."""
+    if files.grid.n != series.n:
+        return files.grid.tiles
+    ledger, blocks = Ledger(files.folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
+    return sum(not blocks.is_done(tile, ledger.entries.get(tile)) for tile in files.grid.all_tiles())
+
+
+def describe(spec: DistanceSpec) -> str:
+    """Return settings in a few words: what differs from the defaults.
+
+    Examples
+    --------
+    >>> describe(DistanceSpec(window=0.1, dtype="float32"))
+    'dtw window=0.1 engine=simd dtype=float32'
+    """
+    spec, plain = spec.resolved(), DistanceSpec()
+    names = ("mode", "window", "cost", "normalise", "per_length", "engine", "dtype", "dims")
+    words = [f"{name}={getattr(spec, name)}" for name in names if getattr(spec, name) != getattr(plain, name)]
+    return " ".join([spec.metric, *words])
+
+
+class DistanceMatrix:
+    """A finished matrix in a store; nothing is read before it is asked for.
+
+    Parameters
+    ----------
+    files
+        The matrix.
+    series
+        The series that its rows are.
+    """
+
+    def __init__(self, files: MatrixFiles, series: StoredSeries) -> None:
+        self._files, self._series = files, series
+
+    def __repr__(self) -> str:
+        n = self.shape[0]
+        return f"DistanceMatrix({self._files.folder.url!r}: {n:,} x {n:,} {self.dtype}, {describe(self.spec)})"
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, as many as there are series."""
+        return self._files.grid.n, self._files.grid.n
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the values."""
+        return np.dtype(self.spec.dtype)
+
+    @property
+    def spec(self) -> DistanceSpec:
+        """Settings that the distances were computed with."""
+        return self._files.spec
+
+    @property
+    def fingerprint(self) -> str:
+        """Name of the matrix in its store."""
+        return self._files.fingerprint
+
+    @property
+    def group(self) -> str:
+        """Group of the store, for ``xr.open_zarr(store, group=..., consolidated=False)``."""
+        return self._files.group
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """One label for each row."""
+        return self._series.labels
+
+    @property
+    def ids(self) -> NDArray[np.str_]:
+        """One name for each row."""
+        return self._series.ids
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: Any) -> NDArray[Any]:
+        """Return entries: ``D[i, j]``, ``D[rows]``, ``D[rows, columns]``, all rows with all columns.
+
+        Unlike NumPy, two lists of positions give the matrix of both, as ``D[np.ix_(rows, columns)]`` does.
+        """
+        rows, columns = key if isinstance(key, tuple) else (key, slice(None))
+        n = self.shape[0]
+        taken = [self._positions(part, n) for part in (rows, columns)]
+        values = self._read(*taken)
+        scalar = tuple(0 if isinstance(part, int | np.integer) else slice(None) for part in (rows, columns))
+        return np.asarray(values[scalar])
+
+    @staticmethod
+    def _positions(part: Any, n: int) -> slice | NDArray[np.int64]:
+        if isinstance(part, slice) and part.step in (None, 1):
+            return slice(*part.indices(n)[:2])
+        positions: NDArray[np.int64] = np.atleast_1d(np.arange(n)[part])
+        return positions
+
+    def _read(self, rows: slice | NDArray[np.int64], columns: slice | NDArray[np.int64]) -> NDArray[Any]:
+        array, folder = self._files.array, self._files.folder
+        try:
+            if isinstance(rows, slice) and isinstance(columns, slice):
+                return np.asarray(folder.patiently(lambda: array[rows, columns]))
+            return np.asarray(folder.patiently(lambda: array.oindex[rows, columns]))
+        except ValueError as error:
+            raise StoreError(
+                f"a chunk of {folder.url}/{self.group} is damaged ({error}); mend it with: cksc verify {folder.url} "
+                "--repair"
+            ) from error
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the whole matrix, in memory."""
+        return self[:, :].astype(dtype or self.dtype, copy=False)
+
+    def tile(self, tile: Tile) -> NDArray[Any]:
+        """Return a tile, as it is stored."""
+        return self._files.read_tile(tile)
+
+    @property
+    def tile_edge(self) -> int:
+        """Rows of a tile: strips of as many rows are read without waste."""
+        return self._files.grid.edge
+
+    def strips(self, height: int | None = None) -> list[tuple[int, int]]:
+        """Return ranges of rows to go through the matrix by."""
+        step = height or self.tile_edge
+        return [(begin, min(begin + step, len(self))) for begin in range(0, len(self), step)]
+
+    def to_xarray(self) -> Any:
+        """Return the distances as a lazy xarray.DataArray with ids and labels on its axes."""
+        import xarray as xr
+
+        data = xr.open_zarr(self._files.folder.zarr(read_only=True), group=self.group, consolidated=False)
+        return data["distance"]
+
+    def to_dask(self) -> Any:
+        """Return the distances as a Dask array, one chunk a tile."""
+        return self.to_xarray().data
+
+    def kernel(
+        self, rows: ArrayLike | None = None, *, bandwidth: str | float = "mean", factor: float = 1.0
+    ) -> KernelView:
+        """Return the kernel of some rows as a lazy view, its bandwidth learnt on these rows alone.
+
+        Parameters
+        ----------
+        rows
+            Training rows, as positions or a mask; None: all.
+        bandwidth, factor
+            As in `cksc_dist.DistanceKernel`.
+        """
+        chosen = np.arange(len(self))[slice(None) if rows is None else np.asarray(rows)]
+        return KernelView(self, chosen, bandwidth=bandwidth, factor=factor)
