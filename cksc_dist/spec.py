@@ -84,9 +84,6 @@ class DistanceSpec:
 
     Parameters
     ----------
-    metric
-        ``"dtw"``; ``"euclidean"`` or ``"chi2"`` for series of one length, taken as vectors (chi-square: as
-        histograms); ``"external"``: a matrix that came ready. What follows is for DTW, but for `dtype` and `dims`.
     mode
         ``"dependent"``: one warping for all dimensions; ``"independent"``: one for each.
     window
@@ -106,9 +103,11 @@ class DistanceSpec:
         Arithmetic and result: ``"float64"`` or ``"float32"``.
     dims
         Which dimensions of the series are compared, ascending; None: all.
+    metric
+        ``"dtw"``; ``"euclidean"`` or ``"chi2"`` for series of one length, taken as vectors (chi-square: as
+        histograms); ``"external"``: a matrix that came ready. For these, only `dtype` and `dims` apply.
     """
 
-    metric: Literal["dtw", "euclidean", "chi2", "external"] = "dtw"
     mode: Literal["dependent", "independent"] = "dependent"
     window: int | float | None = None
     cost: Literal["squared", "abs"] = "squared"
@@ -117,6 +116,7 @@ class DistanceSpec:
     engine: str = "auto"
     dtype: str = "float64"
     dims: tuple[int, ...] | None = None
+    metric: Literal["dtw", "euclidean", "chi2", "external"] = "dtw"
 
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, METRICS)

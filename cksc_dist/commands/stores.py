@@ -174,7 +174,7 @@ def _print_verdict(screen: Screen, verdict: Verdict) -> None:
     screen.heading(f"{verdict.fingerprint}: {'all is well' if verdict.ok else 'not well'}")
     screen.line(
         f"{verdict.tiles - verdict.missing:,} of {verdict.tiles:,} tiles read, {len(verdict.bad):,} bad; "
-        f"{verdict.checked:,} entries computed again by {verdict.engine}, off by {verdict.worst:.1e} at most, relatively"
+        f"{verdict.checked:,} entries computed again by {verdict.engine}, off by {verdict.worst:.1e} relatively at most"
     )
     for tile, fault in sorted(verdict.bad.items())[:BAD_SHOWN]:
         screen.line(f"  tile {tile}: {fault}")

@@ -40,7 +40,7 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
     ...     write_series(Folder(folder), make_gestures(n_per_class=10))
     ...     _ = compute_distances(folder)
     ...     D = open_matrix(folder)
-    ...     D.shape, D[0, :3].round(1).tolist(), D.to_xarray().sel(row="gesture0/0", col="gesture3/9").item() > 0
+    ...     D.shape, D[0, :3].round(1).tolist(), float(D.to_xarray().sel(row="gesture0/0", col="gesture3/9")) > 0
     ((40, 40), [0.0, 2.6, 3.7], True)
     """
     folder = Folder(store)
