@@ -74,17 +74,20 @@ def add_dims_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
-    """Add how work is run."""
+def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = False) -> None:
+    """Add how work is run; a job that always uses Dask has no executor to choose."""
     group = parser.add_argument_group("how to run (changes no value)")
     group.add_argument("--scheduler", metavar="ADDR", help="a running Dask scheduler, as tcp://host:8786")
-    group.add_argument(
-        "--executor",
-        choices=EXECUTORS,
-        default=RunSpec().executor,
-        help="auto: threads where less than a minute is expected, otherwise Dask, on a cluster started on this machine "
-        "unless --scheduler is given",
-    )
+    if always_dask:
+        parser.set_defaults(executor="dask")
+    else:
+        group.add_argument(
+            "--executor",
+            choices=EXECUTORS,
+            default=RunSpec().executor,
+            help="auto: threads where less than a minute is expected, otherwise Dask, on a cluster started on this "
+            "machine unless --scheduler is given",
+        )
     group.add_argument("--workers", type=at_least(1), metavar="N", help="threads or worker processes (one a core)")
     group.add_argument(
         "--memory", type=_memory, metavar="SIZE", help="of one worker, as 2GiB (its share of the machine's)"

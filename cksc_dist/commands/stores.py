@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cksc_dist.dist.status import MatrixStatus, store_status
 from cksc_dist.dist.verify import Verdict
 from cksc_dist.dist.verify import verify as verify_store
 from cksc_dist.io import read
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
@@ -91,11 +93,18 @@ def plan(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
 def distances(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
     """Compute what is missing of matrices, and say what was done."""
     screen = Screen()
-    for spec in specs:
-        screen.heading(f"{describe(spec)}")
-        report = compute_distances(store, spec, run, WorkScreen(screen))
-        _print_report(screen, report)
-        screen.line(f'open it with: open_matrix("{store}", "{report.fingerprint[:6]}")')
+    with ExitStack() as stack:
+        client = None
+        if len(specs) > 1 and (run.scheduler is not None or run.executor == "dask"):
+            # several matrices share one cluster; Dask takes half a second to import, which the others need not wait for
+            from cksc_dist.dist.cluster import connected
+
+            client = stack.enter_context(connected(run, run.workers or resolve_n_jobs(-1)))
+        for spec in specs:
+            screen.heading(f"{describe(spec)}")
+            report = compute_distances(store, spec, run, WorkScreen(screen), client=client)
+            _print_report(screen, report)
+            screen.line(f'open it with: open_matrix("{store}", "{report.fingerprint[:6]}")')
 
 
 def _print_report(screen: Screen, report: Report) -> None:

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +100,7 @@ def compute_distances(
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
     progress: Progress | None = None,
     *,
+    client: Any = None,
     suspects: Sequence[Tile] = (),
 ) -> Report:
     """Compute what is missing of the distance matrix of a store.
@@ -113,6 +115,8 @@ def compute_distances(
         How to run; no value depends on it.
     progress
         Hears what goes on.
+    client
+        A connected Dask client to work with, which stays open; None: as `run` says.
     suspects
         Tiles to compute again whatever the ledger says.
 
@@ -149,7 +153,7 @@ def compute_distances(
         plan = _plan(series, files, todo)
         if not todo:
             return Report(files.fingerprint, series.n, files.grid.tiles, 0, 0, 0, bad, 0.0, "none needed", None)
-        executor, name, rate, dashboard = stack.enter_context(_chosen(folder, series, plan, run, progress))
+        executor, name, rate, dashboard = stack.enter_context(_chosen(folder, series, plan, run, progress, client))
         need = plan.need(rate, executor.slots, run.memory)
         _check_room(folder, plan, rate)
         tasks = [
@@ -328,15 +332,16 @@ def _kind(run: RunSpec, seconds: float) -> tuple[str, str]:
 
 @contextmanager
 def _chosen(
-    folder: Folder, series: StoredSeries, plan: Plan, run: RunSpec, progress: Progress
+    folder: Folder, series: StoredSeries, plan: Plan, run: RunSpec, progress: Progress, client: Any
 ) -> Iterator[tuple[Executor, str, Rate, str]]:
     """Give the executor, what to call it, its measured rate, and the dashboard's address."""
     workers = _workers(run)
     plan.piece(_memory(run))
     rate = None
-    if run.executor == "auto" and run.scheduler is None:
+    if client is None and run.executor == "auto" and run.scheduler is None:
         rate = sample_with_threads(series, plan, min(workers, resolve_n_jobs(-1)))
-    kind, why = _kind(run, plan.need(rate, workers, None).seconds if rate else 0.0)
+    expected = plan.need(rate, workers, None).seconds if rate else 0.0
+    kind, why = ("dask", "with the client that was given") if client is not None else _kind(run, expected)
     if kind != "dask":
         rate = rate or sample_with_threads(series, plan, workers)
         executor: Executor = SerialExecutor() if kind == "serial" else ThreadExecutor(workers)
@@ -345,8 +350,9 @@ def _chosen(
     from cksc_dist.dist.cluster import check_code, connected
     from cksc_dist.dist.dask_executor import DaskExecutor
 
-    with connected(run, workers) as client:
-        for warning in check_code(client) if run.scheduler else []:
-            progress.note(f"warning: {warning}")
-        dask_executor = DaskExecutor(client)
-        yield dask_executor, f"{kind} ({why})", dask_executor.sample(folder.url, plan), client.dashboard_link
+    with nullcontext(client) if client is not None else connected(run, workers) as found:
+        if client is not None or run.scheduler is not None:
+            for warning in check_code(found):
+                progress.note(f"warning: {warning}")
+        dask_executor = DaskExecutor(found)
+        yield dask_executor, f"{kind} ({why})", dask_executor.sample(folder.url, plan), found.dashboard_link

@@ -27,10 +27,12 @@ __all__ = ["Need", "Plan", "Rate", "Todo", "tile_edge"]
 LANES = 16
 """Tiles are whole multiples of the series that the quickest engine takes side by side."""
 LARGEST_EDGE = 1024
-TILE_CELLS = 2 * 10**9
+TILE_CELLS = 10**10
 """Cells of a tile at most: about a second of work."""
-LEAST_TILE_CELLS = 2 * 10**8
+LEAST_TILE_CELLS = 10**9
+"""Below a tenth of a second, a tile is not worth its files ..."""
 TILES_WANTED = 64
+"""... but there should be so many for workers to share."""
 SLOW_ENGINE = 16
 """Engines other than simd take so many times longer."""
 
@@ -196,14 +198,17 @@ class Plan:
         seconds = [sum(self.seconds(todo, rate)) for todo in self.todo]
         low, high = TASK_SECONDS
         size = min(high, max(low, sum(seconds) / (TASKS_A_SLOT * slots)))
-        tasks: list[tuple[float, list[Todo]]] = []
+        tasks: list[list[Todo]] = []
+        totals: list[float] = []
         for todo, needed in zip(self.todo, seconds, strict=True):
             # half a tile too much is better than half a tile too little
-            if tasks and tasks[-1][0] + needed / 2 <= size:
-                tasks[-1] = (tasks[-1][0] + needed, [*tasks[-1][1], todo])
+            if tasks and totals[-1] + needed / 2 <= size:
+                tasks[-1].append(todo)
+                totals[-1] += needed
             else:
-                tasks.append((needed, [todo]))
-        return [task for _, task in sorted(tasks, key=lambda item: -item[0])]
+                tasks.append([todo])
+                totals.append(needed)
+        return [tasks[k] for k in np.argsort(-np.array(totals), kind="stable")]
 
     def piece(self, memory: int | None) -> int | None:
         """Return how many series a worker may take at a time; None: whole tiles. Raises a PlanError if none fit."""
