@@ -16,6 +16,7 @@ from cksc_dist.spec import (
     DistanceSpec,
     KernelSpec,
     ModelSpec,
+    RunSpec,
     check_choice,
     check_count,
     check_number,
@@ -32,6 +33,8 @@ OTHERS: dict[type[Any], dict[str, Any]] = {
         "per_length": True,
         "engine": "naive",
         "dtype": "float32",
+        "dims": (0, 2),
+        "metric": "euclidean",
     },
     KernelSpec: {"bandwidth": "median", "factor": 0.5, "repair": "clip"},
     ModelSpec: {

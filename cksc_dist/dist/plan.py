@@ -39,7 +39,7 @@ SLOW_ENGINE = 16
 TASK_SECONDS = (0.5, 5.0)
 TASKS_A_SLOT = 20
 
-BASE_BYTES = 320 * 2**20
+BASE_BYTES = 256 * 2**20
 """A worker before it has read anything: the interpreter, libraries, compiled code."""
 
 
@@ -158,21 +158,33 @@ class Plan:
             [0, *np.cumsum(weights.astype(np.int64) ** 2, dtype=np.int64).tolist()],
         )
 
+    @property
+    def _per_cell(self) -> int:
+        return self.dims if self.spec.metric == "dtw" else self.dims * int(self.lengths[0])
+
     def _cells(self, i: int, rows: int, j: int, columns: int) -> int:
         """Return the cells of the first rows of block i against the first columns of block j."""
         total, squares = self._sums
         a, b = i * self.grid.edge, j * self.grid.edge
-        per_cell = self.dims if self.spec.metric == "dtw" else self.dims * int(self.lengths[0])
         if i == j:
             same = min(rows, columns)
             frames = total[a + same] - total[a]
-            return (frames * frames - (squares[a + same] - squares[a])) // 2 * per_cell
-        return (total[a + rows] - total[a]) * (total[b + columns] - total[b]) * per_cell
+            return (frames * frames - (squares[a + same] - squares[a])) // 2 * self._per_cell
+        return (total[a + rows] - total[a]) * (total[b + columns] - total[b]) * self._per_cell
 
     def cells(self, todo: Todo) -> int:
         """Return the cell updates of a tile, without those that are kept."""
         (i, j), size = todo.tile, self.grid.size
         return self._cells(i, size(i), j, size(j)) - self._cells(i, todo.kept[0], j, todo.kept[1])
+
+    def cells_of_rows(self, tile: Tile, rows: int) -> int:
+        """Return the cell updates of the first rows of a tile, as a block of its own: with all columns, no mirror."""
+        i, j = tile
+        if i == j and rows == self.grid.size(i):
+            return self._cells(i, rows, i, rows)
+        total, _ = self._sums
+        a, b = i * self.grid.edge, j * self.grid.edge
+        return (total[a + rows] - total[a]) * (total[b + self.grid.size(j)] - total[b]) * self._per_cell
 
     def pairs(self, todo: Todo) -> int:
         """Return the pairs of a tile that have to be computed."""

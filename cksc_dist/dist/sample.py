@@ -9,17 +9,19 @@ import time
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import zarr
+from numpy.typing import NDArray
 
 from cksc_dist.dist.plan import LANES, Plan, Rate, Todo
 from cksc_dist.dist.tile_work import compute_values
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import PARTIAL, Folder
 from cksc_dist.store.layout import compressors
-from cksc_dist.store.matrix_files import checksum
+from cksc_dist.store.matrix_files import checksum, transposed
 from cksc_dist.store.series_files import StoredSeries
 
 __all__ = ["average", "sample_rate", "sample_with_threads"]
@@ -28,53 +30,79 @@ SAMPLE_CELLS = 10**8
 """Cells of one piece that is timed: a few hundredths of a second."""
 SAMPLE_SECONDS = 0.4
 MOST_SAMPLES = 12
+MOST_WRITTEN = 4
 
 
 def sample_rate(series: StoredSeries, plan: Plan, seed: int = 0) -> Rate:
     """Compute and write pieces of some tiles of a plan, chosen by a seed, and return how fast that went."""
-    rng = np.random.default_rng(seed)
-    chosen = rng.permutation(len(plan.todo))[:MOST_SAMPLES]
-    _time_tile(series, plan, plan.todo[chosen[0]])  # compiles
-    sums = np.zeros(5)
+    cells, pieces = _compute(series, plan, seed)
+    return Rate(cells, *_write(series.folder, pieces))
+
+
+def sample_with_threads(series: StoredSeries, plan: Plan, threads: int) -> Rate:
+    """Take the sample with several threads at once, as the work will run.
+
+    Writing is timed alone: threads of one process would wait for each other's Python code, which processes do not.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(lambda seed: _compute(series, plan, seed), range(threads)))
+    return Rate(float(np.mean([cells for cells, _ in found])), *_write(series.folder, found[0][1]))
+
+
+def average(rates: Sequence[Rate]) -> Rate:
+    """Return the mean of what several workers found."""
+    return Rate(*(float(np.mean([getattr(rate, field.name) for rate in rates])) for field in fields(Rate)))
+
+
+def _compute(series: StoredSeries, plan: Plan, seed: int) -> tuple[float, list[NDArray[Any]]]:
+    """Return cells a second, and the values that were computed on the way."""
+    chosen = np.random.default_rng(seed).permutation(len(plan.todo))[:MOST_SAMPLES]
+    _compute_piece(series, plan, plan.todo[chosen[0]])  # compiles
+    cells, pieces = 0, []
     begin = time.perf_counter()
     for k in chosen:
-        sums += _time_tile(series, plan, plan.todo[k])
+        count, values = _compute_piece(series, plan, plan.todo[k])
+        cells += count
+        pieces.append(values)
         if time.perf_counter() - begin > SAMPLE_SECONDS:
             break
-    cells, compute, raw, stored, write = sums
-    return Rate(cells=max(cells, 1.0) / max(compute, 1e-9), write_seconds=write / raw, ratio=stored / raw)
+    return max(cells, 1) / max(time.perf_counter() - begin, 1e-9), pieces
 
 
-def _time_tile(series: StoredSeries, plan: Plan, todo: Todo) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    """Return cells, seconds to compute them, bytes of values, bytes to store, seconds to store, of a part of a tile."""
+def _compute_piece(series: StoredSeries, plan: Plan, todo: Todo) -> tuple[int, NDArray[Any]]:
+    """Compute the first rows of a tile; return their cells and values."""
     i, j = todo.tile
     (row, row_end), columns = plan.grid.rows(i), plan.grid.rows(j)
-    cells = max(1, plan.cells(replace(todo, kept=(0, 0))))
-    height = row_end - row
-    rows = min(height, max(LANES, int(height * SAMPLE_CELLS / cells) // LANES * LANES))
-    begin = time.perf_counter()
+    whole = max(1, plan.cells(Todo(todo.tile)))
+    rows = min(row_end - row, max(LANES, int((row_end - row) * SAMPLE_CELLS / whole) // LANES * LANES))
     values = compute_values(series.read, (row, row + rows), columns, plan.spec)
-    middle = time.perf_counter()
-    stored = _write(series.folder, values)
-    end = time.perf_counter()
-    if (row, row + rows) == columns:
-        done = plan.cells(Todo(todo.tile))
-    else:
-        frames = (int(plan.lengths[slice(*span)].sum()) for span in ((row, row + rows), columns))
-        done = int(np.prod([*frames], dtype=object)) * plan.dims if plan.spec.metric == "dtw" else rows
-        if plan.spec.metric != "dtw":
-            done *= (columns[1] - columns[0]) * plan.dims * int(plan.lengths[0])
-    return np.array([done, middle - begin, values.nbytes, stored, end - middle])
+    return plan.cells_of_rows(todo.tile, rows), values
 
 
-def _write(folder: Folder, values: np.ndarray[tuple[int, int], np.dtype[np.floating]]) -> int:
+def _write(folder: Folder, pieces: list[NDArray[Any]]) -> tuple[float, float]:
+    """Return the seconds to store one byte of values, and the bytes on disk for it."""
+    pieces = pieces[:MOST_WRITTEN]
+    _write_piece(folder, pieces[0])
+    begin = time.perf_counter()
+    stored = sum(_write_piece(folder, values) for values in pieces)
+    seconds = time.perf_counter() - begin
+    raw = sum(values.nbytes for values in pieces)
+    return seconds / raw, stored / raw
+
+
+def _write_piece(folder: Folder, values: NDArray[Any]) -> int:
     """Store values as a chunk is stored, forget it, and return its bytes."""
     checksum(values)
     memory = zarr.storage.MemoryStore()
     array = zarr.create_array(
-        memory, shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=compressors(values.itemsize)
+        memory,
+        shape=values.shape,
+        chunks=values.shape,
+        dtype=values.dtype,
+        compressors=compressors(values.itemsize),
+        config={"write_empty_chunks": True},
     )
-    array[...] = np.ascontiguousarray(values.T).reshape(values.shape)
+    array[...] = transposed(values).reshape(values.shape)
     content = next(buffer for key, buffer in memory._store_dict.items() if key.startswith("c/")).to_bytes()
     name = f"sample.{uuid.uuid4().hex}{PARTIAL}"  # swept up with the rest, should this process be killed here
     try:
@@ -83,14 +111,3 @@ def _write(folder: Folder, values: np.ndarray[tuple[int, int], np.dtype[np.float
     except (PermissionError, StoreError):  # to plan, a store need not be writable
         pass
     return len(content)
-
-
-def sample_with_threads(series: StoredSeries, plan: Plan, threads: int) -> Rate:
-    """Take the sample with several threads at once, as the work will run."""
-    with ThreadPoolExecutor(threads) as pool:
-        return average(list(pool.map(lambda seed: sample_rate(series, plan, seed), range(threads))))
-
-
-def average(rates: Sequence[Rate]) -> Rate:
-    """Return the mean of what several workers found."""
-    return Rate(*(float(np.mean([getattr(rate, name) for rate in rates])) for name in ("cells", "write_seconds", "ratio")))

@@ -156,9 +156,8 @@ def _kept_values(files: MatrixFiles, todo: Todo) -> NDArray[Any] | None:
 
 
 def _check_values(values: NDArray[Any], first_row: int, first_column: int) -> None:
-    bad = np.argwhere(~np.isfinite(values))
-    if len(bad):
-        i, j = bad[0]
+    if not np.isfinite(values).all():
+        i, j = np.argwhere(~np.isfinite(values))[0]
         raise InputError(
             f"the distance of series {first_row + i} and {first_column + j} is {values[i, j]}: their values are too large "
             "to be squared; scale the series, or use dtype='float64'"

@@ -23,14 +23,32 @@ from cksc_dist.store.layout import check_store, compressors
 from cksc_dist.store.metadata import record_metadata
 from cksc_dist.store.series_files import StoredSeries, write_array
 
-__all__ = ["MatrixFiles", "checksum", "create_matrix", "find_matrices", "grow_matrix", "open_files"]
+__all__ = ["MatrixFiles", "checksum", "create_matrix", "find_matrices", "grow_matrix", "open_files", "transposed"]
 
 TOP = "distances"
+
+TRANSPOSE_BLOCK = 64
 
 
 def checksum(values: NDArray[Any]) -> int:
     """Return the crc32 of values, row by row."""
     return zlib.crc32(np.ascontiguousarray(values).data)
+
+
+def transposed(values: NDArray[Any]) -> NDArray[Any]:
+    """Return the mirror of a tile, row by row: in blocks, because NumPy alone takes twice as long.
+
+    Examples
+    --------
+    >>> transposed(np.array([[1, 2, 3], [4, 5, 6]])).tolist()
+    [[1, 4], [2, 5], [3, 6]]
+    """
+    mirror = np.empty(values.shape[::-1], values.dtype)
+    for i in range(0, values.shape[0], TRANSPOSE_BLOCK):
+        for j in range(0, values.shape[1], TRANSPOSE_BLOCK):
+            block = values[i : i + TRANSPOSE_BLOCK, j : j + TRANSPOSE_BLOCK]
+            mirror[j : j + TRANSPOSE_BLOCK, i : i + TRANSPOSE_BLOCK] = block.T
+    return mirror
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,9 @@ class MatrixFiles:
     def array(self) -> Any:
         """The Zarr array of all distances, for reading and for writing whole tiles."""
         group = self.folder.patiently(lambda: zarr.open_group(self.folder.zarr(), path=self.group, mode="r+"))
-        return self.folder.patiently(lambda: group["distance"])
+        array: Any = self.folder.patiently(lambda: group["distance"])
+        # a third of the time to write a tile would go into looking whether all of it is NaN
+        return array.with_config({"write_empty_chunks": True})
 
     def read_tile(self, tile: Tile) -> NDArray[Any]:
         """Return the stored values of a tile (or of its mirror); a ValueError tells of a bad checksum."""
@@ -79,7 +99,7 @@ class MatrixFiles:
         def put() -> None:
             self.array[rows, columns] = values
             if tile[0] != tile[1]:
-                self.array[columns, rows] = np.ascontiguousarray(values.T)
+                self.array[columns, rows] = transposed(values)
 
         self.folder.patiently(put)
 
