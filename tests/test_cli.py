@@ -18,6 +18,7 @@ from cksc_dist import CKSC, DistanceKernel, SeriesSet, load_model, pairwise_dtw
 from cksc_dist.cli import main
 from cksc_dist.commands import info as info_module
 from cksc_dist.commands import predict as predict_module
+from cksc_dist.commands.amounts import in_bytes
 from cksc_dist.commands.info import summary
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
@@ -168,10 +169,10 @@ def test_summary_counts_dimensions_without_change() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(999, "999 bytes"), (1000, "1 kB"), (80_000_000_000, "80 GB"), (3 * 10**15, "3e+03 TB")],
+    [(999, "999 bytes"), (1000, "1 kB"), (80_000_000_000, "80 GB"), (3 * 10**15, "3 PB")],
 )
 def test_memory_is_told_in_units(count: int, text: str) -> None:
-    assert info_module._bytes(count) == text
+    assert in_bytes(count) == text
 
 
 def test_reader_options_reach_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

