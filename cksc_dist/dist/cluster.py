@@ -8,11 +8,14 @@ import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
 
+import cksc_dist
+from cksc_dist.dist.ship import ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
@@ -102,23 +105,31 @@ _LOOK = """{
 
 
 def check_code(client: Client) -> list[str]:
-    """Compare versions here, on the scheduler and on every worker; raise a ClusterError, or return warnings."""
+    """Compare versions here, on the scheduler and on every worker; bring this package where it is missing.
+
+    Returns what a person may want to know; raises a ClusterError that names both sides of a mismatch.
+    """
     here = {"python": platform.python_version()}
     here |= {name: importlib.metadata.version(name) for name in (*MUST_AGREE, OWN)}
     expression = " ".join(_LOOK.split())
     there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, expression)}
     there |= {f"worker {address}": found for address, found in client.run(eval, expression).items()}
-    small = []
+    notes, without = [], []
     for place, versions in there.items():
         for name, mine in here.items():
             other = versions.get(name)
-            if other is None:
+            if other is None and name == OWN:
+                without.append(place)
+            elif other is None:
                 raise ClusterError(f"{place} has no {name}; install {name} {mine} there, as it is here")
-            if name == OWN and other != mine or other.split(".")[:2] != mine.split(".")[:2]:
+            elif (name == OWN and other != mine) or other.split(".")[:2] != mine.split(".")[:2]:
                 raise ClusterError(
                     f"{place} has {name} {other}, but here it is {mine}; both sides must run the same: install one of "
                     "the two everywhere"
                 )
-            if other != mine:
-                small.append(f"{place} has {name} {other}, here it is {mine}")
-    return small
+            elif other != mine:
+                notes.append(f"{place} has {name} {other}, here it is {mine}")
+    if without:
+        ship_code(client, Path(cksc_dist.__file__).parent)
+        notes.append(f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there")
+    return notes

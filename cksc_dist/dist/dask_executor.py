@@ -118,11 +118,14 @@ class DaskExecutor:
                     continue
                 del flights[flight.number]
                 durations.append(sum(entry.seconds for _, entry in done))
-                self._client.cancel([copy for copy in flight.copies if copy is not future], force=True)
+                self._cancel([copy for copy in flight.copies if copy is not future])
                 yield done
         finally:
-            if self._client.status == "running":
-                self._client.cancel([copy for flight in flights.values() for copy in flight.copies], force=True)
+            self._cancel([copy for flight in flights.values() for copy in flight.copies])
+
+    def _cancel(self, futures: list[Future]) -> None:
+        if futures and self._client.status == "running":
+            self._client.cancel(futures, force=True)
 
     def _send(self, new: list[_Flight], flights: dict[int, _Flight], finished: Any) -> None:
         """Submit tasks in one message, which costs much less than one by one."""
