@@ -69,7 +69,7 @@ def run_job(options: argparse.Namespace) -> None:
     train, test = next(split.split(np.zeros(len(labels)), labels))
     begin = time.perf_counter()
     kernel = distances.kernel(train)
-    model = CKSC(sparsity=options.sparsity, random_state=options.seed, n_jobs=-1).fit(np.asarray(kernel), labels[train])
+    model = CKSC(sparsity=options.sparsity, random_state=options.seed, n_jobs=-1).fit(kernel, labels[train])
     screen.line(f"trained on {len(train):,} in {time.perf_counter() - begin:.1f} s, {model.n_iter_} alternations")
     rows = kernel.against(test)
     screen.line(f"accuracy: {model.score(rows, labels[test]):.1%} of {len(test):,} series held out")

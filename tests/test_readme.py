@@ -31,7 +31,7 @@ def test_python_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_two_commands_and_ci_runs_the_second() -> None:
     demo, test = [line for block in blocks("sh") for line in block.splitlines()]
-    assert demo == "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/cksc demo"
+    assert demo == "python3 -m venv .venv && .venv/bin/pip install -e . && .venv/bin/python jobs/run_dyntex.py"
     pattern = re.search(r"grep -E '(.+)' README\.md", (ROOT / ".ci" / "run").read_text())
     assert pattern
     found = subprocess.run(
@@ -42,12 +42,13 @@ def test_two_commands_and_ci_runs_the_second() -> None:
 
 def test_commands_that_are_named_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[argparse.Namespace] = []
-    for name in ("_demo", "_info", "_predict"):
+    for name in ("_demo", "_info", "_ingest", "_plan", "_distances", "_status", "_verify", "_append", "_predict"):
         monkeypatch.setattr(cli, name, ran.append)
-    named = re.findall(r"`cksc ([^`]+)`", README)
-    for arguments in named:
-        assert cli.main(shlex.split(arguments.replace("...", ""))) == 0
-    assert len(ran) == len(named) >= 4
+    named = re.findall(r"`cksc ([^`]+)`", README) + re.findall(r"^\$ cksc (.+)$", README, re.MULTILINE)
+    whole = [arguments for arguments in named if arguments != "status"]
+    for arguments in whole:
+        assert cli.main(shlex.split(arguments.replace("...", ""), comments=True)) == 0
+    assert len(ran) == len(whole) >= 12
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
