@@ -8,13 +8,11 @@ import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
 
-import cksc_dist
 from cksc_dist.dist.ship import ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
@@ -130,6 +128,6 @@ def check_code(client: Client) -> list[str]:
             elif other != mine:
                 notes.append(f"{place} has {name} {other}, here it is {mine}")
     if without:
-        ship_code(client, Path(cksc_dist.__file__).parent)
+        ship_code(client)
         notes.append(f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there")
     return notes

@@ -60,8 +60,9 @@ class _OnWorker(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
         _unpack(*self._arguments)
 
 
-def ship_code(client: Client, package: Path) -> None:
-    """Send a package's folder to the scheduler and to all workers, present and future, that lack it."""
+def ship_code(client: Client) -> None:
+    """Send this package to the scheduler and to all workers, present and future, that lack it."""
+    package = Path(__file__).resolve().parents[1]
     files = {path.relative_to(package).as_posix(): path.read_bytes() for path in sorted(package.rglob("*.py"))}
     digest = sha256(b"".join(name.encode() + content for name, content in files.items())).hexdigest()[:8]
     here = __import__(__name__, fromlist=["ship_code"])
