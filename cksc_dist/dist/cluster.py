@@ -24,6 +24,7 @@ MUST_AGREE = ("numpy", "numba", "zarr", "dask")
 OWN = "cksc_dist"
 
 CONNECT_SECONDS = 20
+WORKER_SECONDS = 30
 
 _CONFIG = {
     "distributed.comm.timeouts.connect": "15s",
@@ -57,10 +58,22 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
                     "is the address right? Start one with: dask scheduler"
                 ) from error
             with client:
+                _wait_for_a_worker(client)
                 yield client
             return
         with _local_cluster(workers, run.memory) as cluster, Client(cluster, set_as_default=False) as client:
             yield client
+
+
+def _wait_for_a_worker(client: Client) -> None:
+    """Workers may be on their way still, but not for ever."""
+    try:
+        client.wait_for_workers(1, timeout=WORKER_SECONDS)
+    except TimeoutError as error:
+        address = client.scheduler.address
+        raise ClusterError(
+            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} s; start some with: dask worker {address}"
+        ) from error
 
 
 def _local_cluster(workers: int, memory: int | None) -> LocalCluster:

@@ -48,6 +48,7 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
         Put them in the place of others. Matrices of the store stay; of these, tiles of unchanged series hold good.
     """
     folder = store if isinstance(store, Folder) else Folder(store)
+    is_store(folder)  # or whatever else is there is left alone
     with Lease(folder, "ingest"):
         if is_store(folder):
             if _holds(folder, data):
@@ -107,6 +108,7 @@ def ingest_distances(
         Put it in the place of another ready matrix, or other series.
     """
     folder = store if isinstance(store, Folder) else Folder(store)
+    is_store(folder)
     matrix = check_distances(distances, name="distances")
     n = len(matrix)
     if data is not None and len(data) != n:

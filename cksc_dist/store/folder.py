@@ -97,7 +97,7 @@ class Folder:
                 return (self.local / key).read_bytes()
             content: bytes = self.patiently(lambda: self._fs.cat_file(f"{self._root}/{key}"))
             return content
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def write(self, key: str, content: bytes) -> None:
