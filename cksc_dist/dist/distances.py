@@ -8,22 +8,22 @@ Run again after anything whatever: only what is missing is computed, and the byt
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from cksc_dist.dist.executors import Executor, SerialExecutor, ThreadExecutor
 from cksc_dist.dist.plan import Need, Plan, Rate, Todo, tile_edge
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.dist.sample import sample_with_threads
 from cksc_dist.dist.survey import find_damage, find_todo
-from cksc_dist.dist.tile_work import TileTask, state_of
+from cksc_dist.dist.tile_work import TileTask
 from cksc_dist.errors import InputError, PlanError, StoreError
 from cksc_dist.maths.metrics import check_metric
 from cksc_dist.maths.threads import resolve_n_jobs
@@ -157,7 +157,7 @@ def compute_distances(
         need = plan.need(rate, executor.slots, run.memory)
         _check_room(folder, plan, rate)
         tasks = [
-            TileTask(folder.url, files.fingerprint, state_of(series), tuple(group), plan.piece(run.memory))
+            TileTask(folder.url, files.fingerprint, series.state, tuple(group), plan.piece(run.memory))
             for group in plan.tasks(rate, executor.slots)
         ]
         progress.begin(Running("distances", need.cells, need.tiles, name, executor.slots, dashboard))
@@ -244,7 +244,7 @@ def _ready_matrix(series: StoredSeries, spec: DistanceSpec, run: RunSpec) -> Mat
     """Return the matrix of the settings, made or grown where need be; raise before anything is written."""
     folder = series.folder
     files = find_matrices(folder).get(fingerprint(spec))
-    if spec.metric != "external" or files is None:
+    if files is None or (files.state != series.state and spec.metric != "external"):
         _check_series(series, spec)
     if files is not None:
         return grow_matrix(files, series)
@@ -315,8 +315,15 @@ def _memory(run: RunSpec) -> int | None:
         return run.memory
     if run.scheduler is not None:
         return None
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(total // _workers(run))
+    return _machine_memory() // _workers(run)
+
+
+def _machine_memory() -> int:
+    """Return the memory of this machine, or of the container that this process is in."""
+    total = int(psutil.virtual_memory().total)
+    with suppress(OSError, ValueError):
+        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    return total
 
 
 def _kind(run: RunSpec, seconds: float) -> tuple[str, str]:

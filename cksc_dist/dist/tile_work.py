@@ -14,7 +14,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -29,9 +28,9 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
 from cksc_dist.store.ledger import Blocks, Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, checksum, open_files
-from cksc_dist.store.series_files import StoredSeries, open_series
+from cksc_dist.store.series_files import open_series
 
-__all__ = ["TileTask", "compute_values", "run_task", "state_of"]
+__all__ = ["TileTask", "compute_values", "run_task"]
 
 CACHE_BYTES = 64 * 2**20
 
@@ -59,11 +58,6 @@ class TileTask:
     state: str
     todo: tuple[Todo, ...]
     piece: int | None = None
-
-
-def state_of(series: StoredSeries) -> str:
-    """Return a digest of all series."""
-    return sha256(series.digests.tobytes()).hexdigest()[:16]
 
 
 class _BlockCache:
@@ -96,7 +90,7 @@ class _Opened:
         folder = Folder(url)
         self.files: MatrixFiles = folder.patiently(lambda: open_files(folder, fingerprint))
         self.series = folder.patiently(lambda: open_series(folder))
-        if state_of(self.series) != state:
+        if self.series.state != state:
             raise StoreError(f"{url}: the series have changed since the work was planned; run the command again")
         self.blocks = Blocks(self.files.grid, self.series.digests)
         self.ledger = Ledger(folder, fingerprint)

@@ -124,8 +124,20 @@ class Folder:
             os.link(partial, path)  # fails where the name is taken, and is whole where it is not
         except FileExistsError:
             return False
+        except OSError:
+            return self._create_without_links(path, content)
         finally:
             partial.unlink(missing_ok=True)
+        return True
+
+    @staticmethod
+    def _create_without_links(path: Path, content: bytes) -> bool:
+        """Some file systems have no hard links; a reader may then see the file before its content."""
+        try:
+            with path.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            return False
         return True
 
     def _create_remote(self, key: str, content: bytes) -> bool:

@@ -12,11 +12,12 @@ import socket
 import threading
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import psutil
 
-from cksc_dist.errors import StoreBusyError
+from cksc_dist.errors import StoreBusyError, StoreError
 from cksc_dist.store.folder import Folder, json_record
 
 __all__ = ["Lease", "holder"]
@@ -122,11 +123,12 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._end.wait(HEARTBEAT):
-            found = _read(self._folder)
-            if found and found["token"] != self._record["token"]:
-                self._lost = True
-                return
-            self._folder.write(KEY, self._content())
+            with suppress(OSError, StoreError):  # a store that is away: the next beat will do
+                found = _read(self._folder)
+                if found and found["token"] != self._record["token"]:
+                    self._lost = True
+                    return
+                self._folder.write(KEY, self._content())
 
     def _take_from_the_dead(self) -> None:
         found = _read(self._folder)

@@ -63,11 +63,14 @@ class MatrixFiles:
         Resolved settings; their fingerprint names the matrix.
     grid
         Rows and tiles.
+    state
+        Digest of the series that it was made or grown for, which have been checked.
     """
 
     folder: Folder
     spec: DistanceSpec
     grid: Grid
+    state: str = ""
 
     @property
     def fingerprint(self) -> str:
@@ -115,7 +118,7 @@ class MatrixFiles:
 
 def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge: int) -> MatrixFiles:
     """Make the empty matrix of resolved settings. The store must be held for writing."""
-    files = MatrixFiles(folder, spec, Grid(series.n, edge))
+    files = MatrixFiles(folder, spec, Grid(series.n, edge), series.state)
     root = zarr.open_group(folder.zarr(), mode="r+")
     # the attributes come last: a group without them was cut off while it was made
     group = root.create_group(files.group, overwrite=True)
@@ -130,7 +133,7 @@ def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge
         attributes={"coordinates": "label"},  # how xarray tells an axis from data
     )
     _write_axes(group, series)
-    group.attrs.put({"spec": asdict(spec), "edge": edge})
+    group.attrs.put({"spec": asdict(spec), "edge": edge, "series": series.state})
     record_metadata(folder, [files.group])
     return files
 
@@ -150,10 +153,11 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     axes = {"row": series.ids, "col": series.ids, "label": series.labels}
     stored: dict[str, Any] = {name: group[name] for name in axes}
     same = all(np.asarray(stored[name][:]).tolist() == values.tolist() for name, values in axes.items())
-    if distance.shape == (series.n, series.n) and same:
+    if distance.shape == (series.n, series.n) and same and files.state == series.state:
         return files
     _write_axes(group, series)
     distance.resize((series.n, series.n))
+    group.attrs.put({**group.attrs, "series": series.state})
     record_metadata(files.folder, [files.group])
     return open_files(files.folder, files.fingerprint)
 
@@ -177,7 +181,7 @@ def open_files(folder: Folder, name: str) -> MatrixFiles:
         distance: Any = group["distance"]
         shape = distance.shape
         spec = attributes["spec"]
-        files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]))
+        files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]), attributes["series"])
     except FileNotFoundError as error:
         raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.url}") from error
     except (ValueError, KeyError, TypeError) as error:

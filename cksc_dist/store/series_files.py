@@ -185,6 +185,11 @@ class StoredSeries:
         """One name for each series."""
         return np.array(self._read("row", 0, self.n).tolist(), np.str_)
 
+    @cached_property
+    def state(self) -> str:
+        """A digest of all series."""
+        return hashlib.sha256(self.digests.tobytes()).hexdigest()[:16]
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Frames of each series."""
