@@ -18,7 +18,8 @@ import numpy as np
 import psutil
 
 from cksc_dist import SeriesSet
-from cksc_dist.dist.distances import compute_distances, forecast
+from cksc_dist.dist.distances import compute_distances
+from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder

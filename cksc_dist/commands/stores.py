@@ -14,7 +14,8 @@ from cksc_dist.commands.matrix_file import read_matrix
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.dist import ingest as ingesting
-from cksc_dist.dist.distances import Report, compute_distances, forecast
+from cksc_dist.dist.distances import Report, compute_distances
+from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.status import MatrixStatus, store_status
 from cksc_dist.dist.verify import Verdict
 from cksc_dist.dist.verify import verify as verify_store

@@ -72,7 +72,8 @@ def _wait_for_a_worker(client: Client) -> None:
     except TimeoutError as error:
         address = client.scheduler.address
         raise ClusterError(
-            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} s; start some with: dask worker {address}"
+            f"the scheduler at {address} has had no worker for {WORKER_SECONDS} s; start some with: dask worker "
+            f"{address}"
         ) from error
 
 
@@ -108,11 +109,10 @@ def slots_of(client: Client) -> int:
 
 
 # evaluated on the other side, where this package may be missing
-_LOOK = """{
-    "python": __import__("platform").python_version(),
-    **{name: next((d.version for d in __import__("importlib.metadata").metadata.distributions(name=name)), None)
-       for name in %r},
-}""" % ([*MUST_AGREE, OWN],)
+_LOOK = (
+    '{"python": __import__("platform").python_version(), **{name: next((found.version for found in '
+    '__import__("importlib.metadata").metadata.distributions(name=name)), None) for name in NAMES}}'
+).replace("NAMES", repr([*MUST_AGREE, OWN]))
 
 
 def check_code(client: Client) -> list[str]:
@@ -122,9 +122,8 @@ def check_code(client: Client) -> list[str]:
     """
     here = {"python": platform.python_version()}
     here |= {name: importlib.metadata.version(name) for name in (*MUST_AGREE, OWN)}
-    expression = " ".join(_LOOK.split())
-    there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, expression)}
-    there |= {f"worker {address}": found for address, found in client.run(eval, expression).items()}
+    there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, _LOOK)}
+    there |= {f"worker {address}": found for address, found in client.run(eval, _LOOK).items()}
     notes, without = [], []
     for place, versions in there.items():
         for name, mine in here.items():
@@ -142,5 +141,7 @@ def check_code(client: Client) -> list[str]:
                 notes.append(f"{place} has {name} {other}, here it is {mine}")
     if without:
         ship_code(client)
-        notes.append(f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there")
+        notes.append(
+            f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there"
+        )
     return notes

@@ -147,9 +147,7 @@ class DaskExecutor:
             return
         usual = max(LEAST_STRAGGLER_SECONDS, STRAGGLER * median(durations))
         late = [
-            flight
-            for flight in flights.values()
-            if len(flight.copies) == 1 and time.monotonic() - flight.sent > usual
+            flight for flight in flights.values() if len(flight.copies) == 1 and time.monotonic() - flight.sent > usual
         ]
         self.backups += len(late)
         self._send(late, flights, finished)
@@ -167,8 +165,8 @@ class DaskExecutor:
             if isinstance(error, KilledWorker):
                 tiles = ", ".join(str(todo.tile) for todo in flight.task.todo[:3])
                 raise ClusterError(
-                    f"workers die again and again at the task of tiles {tiles} ({error}); look at their logs and memory, "
-                    "then run the same command again"
+                    f"workers die again and again at the task of tiles {tiles} ({error}); look at their logs and "
+                    "memory, then run the same command again"
                 )
             raise error if error is not None else ClusterError("a task failed without saying why")
         raise self._gone()

@@ -145,9 +145,8 @@ class Plan:
         self.todo = [Todo(tile) for tile in grid.all_tiles()] if todo is None else list(todo)
 
     def __repr__(self) -> str:
-        return (
-            f"Plan({self.grid.n:,} series, tiles of {self.grid.edge}: {len(self.todo):,} of {self.grid.tiles:,} to compute)"
-        )
+        tiles = f"{len(self.todo):,} of {self.grid.tiles:,} tiles of {self.grid.edge}"
+        return f"Plan({self.grid.n:,} series, {tiles} to compute)"
 
     @cached_property
     def _sums(self) -> tuple[list[int], list[int]]:
@@ -231,8 +230,8 @@ class Plan:
                 return piece
         least = self._memory(LANES)
         raise PlanError(
-            f"a worker needs {least / 2**20:,.0f} MiB, but may use {memory / 2**20:,.0f} MiB; start fewer workers, each "
-            f"with --memory {-(-least // 2**20)}MiB or more"
+            f"a worker needs {least / 2**20:,.0f} MiB, but may use {memory / 2**20:,.0f} MiB; start fewer workers, "
+            f"each with --memory {-(-least // 2**20)}MiB or more"
         )
 
     def _memory(self, piece: int) -> int:

@@ -57,7 +57,7 @@ def find_damage(
 
 
 def find_todo(files: MatrixFiles, series: StoredSeries, ledger: Ledger, bad: Iterable[Tile] = ()) -> list[Todo]:
-    """Return the tiles that the ledger does not vouch for, or whose chunks are missing, and what of them can be kept."""
+    """Return tiles that the ledger does not vouch for, or whose chunks are missing, and what of them can be kept."""
     blocks = Blocks(files.grid, series.digests)
     there, damaged = files.present(), set(bad)
     todo = []

@@ -1,4 +1,4 @@
-"""The work of one task: compute some tiles, write their chunks, mark them done. Runs in any process that sees the store.
+"""The work of one task: compute tiles, write their chunks, mark them done; in any process that sees the store.
 
 A task carries the address of the store and numbers of tiles, never data. It may be run twice, or by two workers at the
 same time: the bytes are the same.
@@ -153,8 +153,8 @@ def _check_values(values: NDArray[Any], first_row: int, first_column: int) -> No
     if not np.isfinite(values).all():
         i, j = np.argwhere(~np.isfinite(values))[0]
         raise InputError(
-            f"the distance of series {first_row + i} and {first_column + j} is {values[i, j]}: their values are too large "
-            "to be squared; scale the series, or use dtype='float64'"
+            f"the distance of series {first_row + i} and {first_column + j} is {values[i, j]}: their values are too "
+            "large to be squared; scale the series, or use dtype='float64'"
         )
 
 
