@@ -107,6 +107,18 @@ def test_of_many_who_create_at_once_one_does(folder: Folder) -> None:
         assert sorted(made) == [False] * 7 + [True]
 
 
+def test_a_file_system_without_hard_links_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+    folder = Folder(tmp_path)
+    assert folder.create("a/lock", b"first")
+    assert not folder.create("a/lock", b"second")
+    assert folder.read("a/lock") == b"first"
+    assert folder.files("") == {"a/lock": 5}
+
+
 def test_where_a_server_knows_no_conditional_put_the_file_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)
     folder = Folder("memory://no-conditional-put")
