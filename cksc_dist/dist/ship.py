@@ -1,7 +1,8 @@
 """Bring this package's code to a scheduler and to workers that do not have it installed.
 
 The plugins are pickled by value, so that the other side needs Dask alone to understand them. They write the package
-into a temporary folder and put that on the path; nobody's workers are restarted, and workers that join later get it as well.
+into a temporary folder and put that on the path; nobody's workers are restarted, and workers that join later get it
+as well.
 """
 
 from __future__ import annotations
