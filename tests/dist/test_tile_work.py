@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,8 +156,8 @@ class Made:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Iterator[Made]:
-    yield Made(tmp_path / "store")
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path / "store")
 
 
 def test_a_task_writes_chunk_mirror_and_mark(made: Made) -> None:
