@@ -202,14 +202,14 @@ def test_an_unknown_engine_is_an_engine_error_that_lists_the_others() -> None:
 
 def test_a_scheduler_goes_with_dask() -> None:
     for executor in ("auto", "dask"):
-        assert RunSpec(executor=executor, scheduler="tcp://a:1").scheduler == "tcp://a:1"  # type: ignore[arg-type]
+        assert RunSpec(executor=executor, scheduler="tcp://a:1").scheduler == "tcp://a:1"
 
 
 def test_auto_is_settled_for_dtw_alone_and_by_settings_alone() -> None:
     assert DistanceSpec().resolved() == DistanceSpec(engine="simd")
     assert DistanceSpec(engine="naive").resolved().engine == "naive"
     for metric in ("euclidean", "chi2", "external"):
-        spec = DistanceSpec(metric=metric)  # type: ignore[arg-type]
+        spec = DistanceSpec(metric=metric)
         assert spec.resolved() == spec
 
 

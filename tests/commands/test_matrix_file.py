@@ -63,6 +63,21 @@ def damaged_npz(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def cut_npy(path: Path) -> None:
+    np.save(path, D)
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def npy_called_npz(path: Path) -> None:
+    np.save(path.with_suffix(".npy"), D)
+    path.with_suffix(".npy").rename(path)
+
+
+def npz_called_npy(path: Path) -> None:
+    np.savez(path.with_suffix(".npz"), D=D)
+    path.with_suffix(".npz").rename(path)
+
+
 def cut(path: Path) -> None:
     path.write_bytes(damaged_npz(path)[:-40])
 
@@ -75,20 +90,14 @@ def flipped(path: Path) -> None:
 
 BROKEN: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "text as npy": ("d.npy", lambda path: path.write_text("0,1\n1,0\n")),
-    "cut npy": ("d.npy", lambda path: (np.save(path, D), path.write_bytes(path.read_bytes()[:-20]))),
+    "cut npy": ("d.npy", cut_npy),
     "empty npy": ("d.npy", lambda path: path.write_bytes(b"")),
     "objects as npy": ("d.npy", lambda path: np.save(path, np.array([[0, None]], object), allow_pickle=True)),
     "text as npz": ("d.npz", lambda path: path.write_text("D")),
     "cut npz": ("d.npz", cut),
     "flipped bit in npz": ("d.npz", flipped),
-    "npy called npz": (
-        "d.npz",
-        lambda path: (np.save(path.with_suffix(".npy"), D), path.with_suffix(".npy").rename(path)),
-    ),
-    "npz called npy": (
-        "d.npy",
-        lambda path: (np.savez(path.with_suffix(".npz"), D=D), path.with_suffix(".npz").rename(path)),
-    ),
+    "npy called npz": ("d.npz", npy_called_npz),
+    "npz called npy": ("d.npy", npz_called_npy),
     "objects in npz": ("d.npz", lambda path: np.savez(path, D=np.array([[0, None]], object))),
     "words in csv": ("d.csv", lambda path: path.write_text("0,far\nfar,0\n")),
     "ragged csv": ("d.csv", lambda path: path.write_text("0,1\n1\n")),

@@ -301,7 +301,8 @@ def test_a_silent_process_whose_store_was_taken_over_is_told(folder: Folder, qui
 def test_a_heartbeat_goes_on_after_a_write_that_failed(
     tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, failures = Folder(tmp_path), []
+    folder = Folder(tmp_path)
+    failures: list[str] = []
     write = Folder.write
 
     def fail_once(self: Folder, key: str, content: bytes) -> None:
@@ -322,8 +323,9 @@ def test_a_heartbeat_goes_on_after_a_write_that_failed(
 def test_of_several_who_take_over_at_once_one_gets_it(folder: Folder, left: dict[str, Any]) -> None:
     for _ in range(3):
         folder.write(KEY, json_record(left) if left else b"torn")
-        barrier, inside, told = threading.Barrier(5), [], []
-        release = threading.Event()
+        barrier, release = threading.Barrier(5), threading.Event()
+        inside: list[int] = []
+        told: list[str] = []
 
         def take(
             barrier: threading.Barrier = barrier,
@@ -406,13 +408,3 @@ def test_the_record_is_plain_json_that_anybody_can_read(folder: Folder) -> None:
     with Lease(folder, "ingest"):
         value = json.loads(folder.read(KEY) or b"")["value"]
     assert {"host", "process", "heartbeat", "purpose", "since"} <= set(value)
-
-
-def test_a_file_in_the_place_of_the_store_is_named(tmp_path: Path) -> None:
-    (tmp_path / "data.npz").write_bytes(b"mine")
-    with (
-        pytest.raises(StoreError, match=r"data\.npz is a file; a store is a folder: choose another place"),
-        Lease(Folder(tmp_path / "data.npz"), "ingest"),
-    ):
-        pass
-    assert (tmp_path / "data.npz").read_bytes() == b"mine"

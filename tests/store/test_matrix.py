@@ -33,7 +33,7 @@ def matrix(folder: Folder) -> DistanceMatrix:
 
 
 def test_what_a_finished_matrix_tells_of_itself(folder: Folder, matrix: DistanceMatrix) -> None:
-    assert (matrix.shape, len(matrix), matrix.dtype, matrix.tile_edge) == ((10, 10), 10, np.float64, 4)
+    assert (matrix.shape, len(matrix), matrix.dtype.name, matrix.tile_edge) == ((10, 10), 10, "float64", 4)
     assert (matrix.spec, matrix.fingerprint) == (SPEC, fingerprint(SPEC))
     assert matrix.group == f"distances/{fingerprint(SPEC)}"
     assert matrix.labels.tolist() == made().labels.tolist()

@@ -271,8 +271,8 @@ def test_a_matrix_grows_with_its_series_and_old_chunks_keep_their_bytes(folder: 
     assert np.isnan(found[:, 10:]).all()
     group = zarr.open_group(folder.zarr(read_only=True), path=files.group, mode="r")
     for name in ("row", "col"):
-        assert np.asarray(group[name][:]).tolist() == series.ids.tolist()  # type: ignore[index, union-attr]
-    assert np.asarray(group["label"][:]).tolist() == series.labels.tolist()  # type: ignore[index, union-attr]
+        assert np.asarray(group[name][:]).tolist() == series.ids.tolist()  # type: ignore[index]
+    assert np.asarray(group["label"][:]).tolist() == series.labels.tolist()  # type: ignore[index]
 
 
 def test_a_matrix_that_fits_is_left_as_it_is(folder: Folder) -> None:
@@ -288,8 +288,8 @@ def test_axes_follow_when_only_names_or_labels_change(folder: Folder) -> None:
     write_series(folder, renamed)
     grow_matrix(files, open_series(folder))
     group = zarr.open_group(folder.zarr(read_only=True), path=files.group, mode="r")
-    assert np.asarray(group["row"][:]).tolist() == renamed.ids.tolist()  # type: ignore[index, union-attr]
-    assert np.asarray(group["label"][:]).tolist() == list(range(10))  # type: ignore[index, union-attr]
+    assert np.asarray(group["row"][:]).tolist() == renamed.ids.tolist()  # type: ignore[index]
+    assert np.asarray(group["label"][:]).tolist() == list(range(10))  # type: ignore[index]
     np.testing.assert_array_equal(whole(files), distances_of(made(), SPEC))
 
 

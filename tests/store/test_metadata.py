@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cksc_dist.dist import ingest as ingesting
 from cksc_dist.errors import StoreError
+from cksc_dist.spec import DistanceSpec
 from cksc_dist.store import matrix_files, series_files
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix_files import create_matrix, find_matrices, grow_matrix
@@ -158,7 +159,7 @@ def test_a_matrix_made_by_a_process_killed_before_its_copies_is_covered_by_the_n
     write_series(folder, made())
     series = open_series(folder)
     with killed_at(monkeypatch, matrix_files, "record_metadata"):
-        create_matrix(folder, matrix_files.DistanceSpec().resolved(), series, 4)
+        create_matrix(folder, DistanceSpec().resolved(), series, 4)
     (files,) = find_matrices(folder).values()
     grow_matrix(files, series)
     flip(folder, f"{files.group}/zarr.json", 8 * 30)

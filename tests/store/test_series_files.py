@@ -17,7 +17,14 @@ from cksc_dist.series import SeriesSet
 from cksc_dist.store import series_files
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, FORMAT, VERSION
-from cksc_dist.store.series_files import append_series, open_series, series_digests, write_rows, write_series
+from cksc_dist.store.series_files import (
+    StoredSeries,
+    append_series,
+    open_series,
+    series_digests,
+    write_rows,
+    write_series,
+)
 from tests.store.stored import content, flip, killed_at, made
 
 LABELS: dict[str, Any] = {
@@ -189,7 +196,8 @@ def test_an_append_killed_between_any_two_arrays_has_not_happened(
 ) -> None:
     old, lost = made(n=10), made(n=7, seed=1, first=10)
     write_series(folder, old)
-    resize, count = zarr.Array.resize, []
+    resize = zarr.Array.resize
+    count: list[int] = []
 
     def dying(self: Any, *args: Any) -> None:
         if len(count) == after:
@@ -264,6 +272,12 @@ def test_appended_whole_numbers_keep_their_values_or_are_refused(folder: Folder,
         assert open_series(folder).labels.tolist() == [*np.asarray(old).tolist(), *np.asarray(new).tolist()]
 
 
+def read_all(stored: StoredSeries) -> None:
+    """Look at everything that is stored."""
+    stored.load()
+    len(stored.digests)
+
+
 ARRAYS = ("values", "offsets", "digest", "label", "row")
 
 
@@ -285,7 +299,7 @@ def test_a_flipped_bit_in_a_chunk_is_named(shared: Folder, name: str, bit: int) 
     stored = open_series(shared)
     words = rf"memory://series-shared/series/{name} is damaged \(.*\); ingest the series again with --replace"
     with pytest.raises(StoreError, match=words):
-        assert stored.load() is stored.digests
+        read_all(stored)
     shared.write(key, good)
     assert_same(open_series(shared).load(), made())
 
@@ -298,7 +312,7 @@ def test_a_cut_chunk_is_named(folder: Folder, name: str, size: int) -> None:
     folder.write(f"series/{name}/{chunk}", (folder.read(f"series/{name}/{chunk}") or b"")[:size])
     stored = open_series(folder)
     with pytest.raises(StoreError, match=rf"series/{name} is damaged"):
-        assert stored.load() is stored.digests
+        read_all(stored)
 
 
 @pytest.mark.parametrize("name", ARRAYS)
@@ -308,7 +322,7 @@ def test_a_lost_chunk_is_named_and_not_read_as_zeros(folder: Folder, name: str) 
     folder.remove(f"series/{name}/{chunk}")
     stored = open_series(folder)
     with pytest.raises(StoreError, match=rf"series/{name} is damaged"):
-        assert stored.load() is stored.digests
+        read_all(stored)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -335,7 +349,7 @@ def test_lost_or_torn_metadata_of_an_array_is_named(folder: Folder, name: str) -
             folder.write(f"series/{name}/zarr.json", torn)
         stored = open_series(folder)
         with pytest.raises(StoreError, match=rf"series/{name}"):
-            assert stored.load() is stored.digests
+            read_all(stored)
 
 
 def test_no_store_says_how_to_make_one(folder: Folder) -> None:
