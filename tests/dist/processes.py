@@ -47,6 +47,7 @@ class Started:
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                cwd=log.parent,  # the package is found where it is installed, not where the tests are run
                 env={**os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})},
             )
 
@@ -134,8 +135,7 @@ class Starter:
             self(*DASK, "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard", environment=environment)
             for _ in range(count)
         ]
-        for worker in started:
-            wait_until(lambda worker=worker: "Registered to" in worker.output, "a registered worker")
+        wait_until(lambda: all("Registered to" in worker.output for worker in started), "registered workers")
         return started
 
 

@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 from cksc_dist.dist import cluster as cluster_module
 from cksc_dist.dist.cluster import check_code, connected, slots_of
 from cksc_dist.dist.distances import compute_distances
+from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.errors import ClusterError
 from cksc_dist.io import make_gestures
@@ -150,15 +151,16 @@ def test_an_address_that_is_none(store: Path, monkeypatch: pytest.MonkeyPatch, a
         compute_distances(store, run=RunSpec(scheduler=address))
 
 
-@pytest.mark.slow
-def test_a_scheduler_without_workers_is_told_within_a_minute(start: Starter, store: Path) -> None:
+def test_a_scheduler_without_workers_is_told(start: Starter, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cluster_module.CONNECT_SECONDS + cluster_module.WORKER_SECONDS < A_MINUTE
+    monkeypatch.setattr(cluster_module, "WORKER_SECONDS", 1)
     port = free_port()
     start.scheduler(port)
-    for command in ("distances", "plan"):
-        run = start.cksc(command, str(store), "--scheduler", f"tcp://127.0.0.1:{port}")
-        assert run.wait(A_MINUTE) == 2, run.output
-        assert "has no workers; start some with: dask worker" in run.output
-        assert "Traceback" not in run.output
+    address = f"tcp://127.0.0.1:{port}"
+    for command in (compute_distances, forecast):
+        with pytest.raises(ClusterError, match=f"has had no worker for 1 s; start some with: dask worker {address}"):
+            command(store, run=RunSpec(scheduler=address))
+    assert not (store / "lock.json").exists()
 
 
 def _environment() -> dict[str, str]:
@@ -173,7 +175,6 @@ def _limit_and_threads(dask_worker: Any) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_the_embedded_cluster_is_capped_private_and_gone_afterwards() -> None:
-    before = {name: os.environ.get(name) for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS")}
     with connected(RunSpec(executor="dask", memory=2**30), 2) as client:
         assert slots_of(client) == 2
         for environment in client.run(_environment).values():
@@ -186,14 +187,3 @@ def test_the_embedded_cluster_is_capped_private_and_gone_afterwards() -> None:
         assert client.submit(np.sum, [1, 2]).result() == 3
     assert client.status == "closed"
     assert not any(Path(f"/proc/{process}").exists() for process in processes)
-    assert before == {name: os.environ.get(name) for name in before}
-
-
-def test_a_dashboard_is_named_only_where_there_is_one(start: Starter, store: Path) -> None:
-    port = free_port()
-    start.scheduler(port)  # without a dashboard
-    address = f"tcp://127.0.0.1:{port}"
-    start.workers(address, 1)
-    run = start.cksc("distances", str(store), "--scheduler", address)
-    assert run.wait() == 0, run.output
-    assert "dashboard" not in run.output

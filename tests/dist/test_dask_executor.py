@@ -63,7 +63,7 @@ def busy(client: Client) -> bool:
 
 
 def task_of(number: int) -> TileTask:
-    return TileTask("nowhere", "0" * 16, "0" * 16, (Todo((number, number)),))
+    return TileTask("nowhere", "0" * 16, 16, "0" * 16, (Todo((number, number)),))
 
 
 def entry_of(worker: str) -> Entry:

@@ -73,6 +73,11 @@ def wait_for_tiles(store: Path, run: Started, more: int) -> None:
     assert run.runs(), f"ended before it could be killed:\n{run.output}"
 
 
+def wait_for_the_end_of_all(run: Started) -> None:
+    """Wait until the workers, too, have noticed that their client is dead."""
+    wait_until(lambda: not run.group(), "workers that end")
+
+
 def random_pause(moments: random.Random) -> None:
     """Wait for up to the time of some tiles, so that a kill finds a worker anywhere in its task."""
     time.sleep(moments.uniform(0.0, 0.5))
@@ -145,6 +150,7 @@ def test_a_killed_scheduler_ends_the_run_with_words_and_the_next_goes_on(
     before = ledger_of(store)
     run = start.cksc("distances", str(store), "--scheduler", address)
     assert run.wait() == 0, run.output
+    assert "dashboard" not in run.output  # this scheduler has none
     check_kept(store, before)
     check_complete(store, undisturbed)
 
@@ -158,7 +164,7 @@ def test_a_killed_client_leaves_no_workers_and_the_next_goes_on(
         wait_for_tiles(store, run, moments.randint(2, 12))
         random_pause(moments)
         run.kill()
-        wait_until(lambda run=run: not run.group(), "workers that end because their client is dead")
+        wait_for_the_end_of_all(run)
     # as a writer that is killed leaves it
     (files,) = find_matrices(Folder(store)).values()
     (store / files.group / "distance" / "c" / "0" / "0.0123456789abcdef.partial").write_bytes(b"half a chunk")
