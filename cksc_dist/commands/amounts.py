@@ -62,6 +62,7 @@ def parse_bytes(text: str) -> int:
     (1073741824, 800000000)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    if not match or not float(match[1]):
+    count = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
+    if not count:
         raise ValueError(f"{text!r} is no amount of memory, as 2GiB or 800MB")
-    return int(float(match[1]) * _UNITS[match[2] or ""])
+    return count

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +22,28 @@ def read_matrix(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[
     if not path.is_file():
         raise ReadError(path, "does not exist, or is no file; give a matrix as .npy, .npz, .csv or .txt")
     kind = path.suffix.lower()
+    if kind not in (".npy", ".npz", ".csv", ".txt"):
+        raise ReadError(path, "is in no form that a matrix is read from; give .npy, .npz, .csv or .txt")
     try:
-        if kind == ".npz":
-            with np.load(path, allow_pickle=False) as content:
-                if "D" not in content:
-                    raise ReadError(path, f"has no array D, only {', '.join(content.files)}; save the distances as D")
-                labels = label_array(content["y"]) if "y" in content else None
-                ids = content["ids"].astype(np.str_) if "ids" in content else None
-                return content["D"], labels, ids
-        if kind == ".npy":
-            return np.load(path, allow_pickle=False), None, None
         if kind in (".csv", ".txt"):
-            return np.loadtxt(path, delimiter="," if kind == ".csv" else None, ndmin=2), None, None
-    except (ValueError, OSError, EOFError) as error:
-        if isinstance(error, ReadError):
-            raise
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # of a file without numbers
+                return np.loadtxt(path, delimiter="," if kind == ".csv" else None, ndmin=2), None, None
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+            if isinstance(found, np.ndarray) != (kind == ".npy"):
+                raise ValueError(f"it is no {kind}, whatever its name says")
+            return (found, None, None) if isinstance(found, np.ndarray) else _from_archive(path, found)
+    except ReadError:
+        raise
+    except (ValueError, OSError, EOFError, TypeError, UserWarning, zipfile.BadZipFile, zlib.error) as error:
         raise ReadError(path, f"cannot be read as a matrix of numbers: {error}") from error
-    raise ReadError(path, "is in no form that a matrix is read from; give .npy, .npz, .csv or .txt")
+
+
+def _from_archive(path: Path, content: Any) -> tuple[NDArray[Any], NDArray[Any] | None, NDArray[np.str_] | None]:
+    with content:
+        if "D" not in content:
+            raise ReadError(path, f"has no array D, only {', '.join(content.files)}; save the distances as D")
+        labels = label_array(content["y"]) if "y" in content else None
+        ids = content["ids"].astype(np.str_) if "ids" in content else None
+        return content["D"], labels, ids

@@ -151,8 +151,8 @@ def _dims(text: str) -> Any:
     try:
         chosen: list[int] = []
         for part in text.split(","):
-            first, _, last = part.partition("-")
-            chosen += range(int(first), int(last or first) + 1)
+            first, dash, last = part.partition("-")
+            chosen += range(int(first), int(last if dash else first) + 1)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no group of dimensions, as 0,2 or 3-5, nor 'each'") from None
     return tuple(chosen)

@@ -137,7 +137,7 @@ def compute_distances(
         need = plan.need(rate, executor.slots, run.memory)
         check_room(folder, plan, rate)
         tasks = [
-            TileTask(folder.url, files.fingerprint, series.state, tuple(group), plan.piece(run.memory))
+            TileTask(folder.url, files.fingerprint, files.grid.edge, series.state, tuple(group), plan.piece(run.memory))
             for group in plan.tasks(rate, executor.slots)
         ]
         progress.begin(Running("distances", need.cells, need.tiles, name, executor.slots, dashboard))

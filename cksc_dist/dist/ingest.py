@@ -17,14 +17,16 @@ from cksc_dist.dist.plan import tile_edge
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
-from cksc_dist.series import SeriesSet
+from cksc_dist.series import SeriesSet, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.layout import is_store
+from cksc_dist.store.layout import check_store, is_store
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.ledger import Blocks, Entry, Ledger
 from cksc_dist.store.matrix_files import checksum, create_matrix, find_matrices
+from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
+    GROUP,
     append_series,
     open_series,
     series_digests,
@@ -52,6 +54,7 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
     with Lease(folder, "ingest"):
         if is_store(folder):
             if _holds(folder, data):
+                ensure_recorded(folder, GROUP)
                 return False
             if not replace and _has_series(folder):
                 raise StoreError(
@@ -111,12 +114,18 @@ def ingest_distances(
     is_store(folder)
     matrix = check_distances(distances, name="distances")
     n = len(matrix)
+    if n < 2:
+        raise InputError("distances have one row; they need two at least")
     if data is not None and len(data) != n:
         raise InputError(f"distances have {n} rows, but there are {len(data)} series")
     rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
-    row_labels = np.full(n, "?") if labels is None else labels
+    row_labels = np.full(n, "?") if labels is None else label_array(labels)
     if data is None and not len(rows) == len(row_labels) == n:
         raise InputError(f"distances have {n} rows, but there are {len(row_labels)} labels and {len(rows)} ids")
+    if len(np.unique(rows)) != len(rows):
+        raise InputError("ids: a name is used twice; the names of rows must differ")
+    if row_labels.dtype.kind not in "Uiub":
+        raise InputError(f"labels are of type {row_labels.dtype}; use str, int or bool, all of one kind")
     if data is not None:
         ingest(data, folder, replace=replace)
     with Lease(folder, "ingest"):
@@ -179,6 +188,7 @@ def append(
     Of an append that was cut off, the series may be there already: the same call then goes on with the distances.
     """
     folder = store if isinstance(store, Folder) else Folder(store)
+    check_store(folder)
     with Lease(folder, "append"):
         series = open_series(folder)
         external = [name for name, files in find_matrices(folder).items() if files.spec.metric == "external"]
@@ -193,6 +203,7 @@ def append(
             if not np.array_equal(series.digests[tail:], series_digests(data)):
                 raise InputError(f"{data.name}: these ids are in {folder.url} already, with other values")
             before = tail
+            ensure_recorded(folder, GROUP)
         else:
             append_series(folder, data)
     reports = [compute_distances(folder, files.spec, run, progress) for files in find_matrices(folder).values()]

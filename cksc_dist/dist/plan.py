@@ -212,8 +212,7 @@ class Plan:
         tasks: list[list[Todo]] = []
         totals: list[float] = []
         for todo, needed in zip(self.todo, seconds, strict=True):
-            # half a tile too much is better than half a tile too little
-            if tasks and totals[-1] + needed / 2 <= size:
+            if tasks and totals[-1] + needed <= size:
                 tasks[-1].append(todo)
                 totals[-1] += needed
             else:

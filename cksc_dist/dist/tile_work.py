@@ -45,8 +45,8 @@ class TileTask:
     ----------
     url, fingerprint
         Where the matrix is.
-    state
-        Digest of all series as the planner saw them: a worker that still knows other ones reads them again.
+    edge, state
+        Rows of a tile, and a digest of all series, as the planner saw them: a worker that knows others looks again.
     todo
         Tiles.
     piece
@@ -55,6 +55,7 @@ class TileTask:
 
     url: str
     fingerprint: str
+    edge: int
     state: str
     todo: tuple[Todo, ...]
     piece: int | None = None
@@ -86,11 +87,11 @@ _CACHE = _BlockCache()
 class _Opened:
     """A matrix and its series, as a worker keeps them open between tasks."""
 
-    def __init__(self, url: str, fingerprint: str, state: str) -> None:
+    def __init__(self, url: str, fingerprint: str, edge: int, state: str) -> None:
         folder = Folder(url)
         self.files: MatrixFiles = folder.patiently(lambda: open_files(folder, fingerprint))
         self.series = folder.patiently(lambda: open_series(folder))
-        if self.series.state != state:
+        if self.series.state != state or self.files.grid.edge != edge:
             raise StoreError(f"{url}: the series have changed since the work was planned; run the command again")
         self.blocks = Blocks(self.files.grid, self.series.digests)
         self.ledger = Ledger(folder, fingerprint)
@@ -106,7 +107,7 @@ _opened = lru_cache(maxsize=4)(_Opened)
 
 def run_task(task: TileTask, worker: str | None = None) -> list[tuple[Tile, Entry]]:
     """Compute the tiles of a task, and return what is now in the ledger about them."""
-    opened = _opened(task.url, task.fingerprint, task.state)
+    opened = _opened(task.url, task.fingerprint, task.edge, task.state)
     name = worker or f"{socket.gethostname()}:{os.getpid()}"
     return [(todo.tile, _run_tile(opened, todo, task.piece, name)) for todo in task.todo]
 

@@ -133,8 +133,9 @@ def prepare(series: Ragged, spec: DistanceSpec, name: str, first: int = 0) -> Ra
         scaled = np.empty_like(values)
         i, q = _z_normalise(values, offsets, scaled)
         if i >= 0:
+            dim = q if spec.dims is None else spec.dims[q]
             raise InputError(
-                f"{name}[{first + i}], dim {q} has zero variance and cannot be z-normalised; remove that dimension "
+                f"{name}[{first + i}], dim {dim} has zero variance and cannot be z-normalised; remove that dimension "
                 "(SeriesSet.select_dims) or the series, or use normalise=None"
             )
         values = scaled

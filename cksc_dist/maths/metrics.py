@@ -67,7 +67,14 @@ def check_metric(series: Ragged, spec: DistanceSpec, first: int = 0, length: int
     if spec.metric == "chi2" and (values < 0).any():
         row, dim = (int(k) for k in np.argwhere(values < 0)[0])
         i = int(np.searchsorted(offsets, row, side="right")) - 1
-        raise InputError(f"series {first + i} has {values[row, dim]:g} in dimension {dim}; chi-square needs bins >= 0")
+        raise InputError(
+            f"series {first + i} has {values[row, dim]:g} in dimension {_named(spec, dim)}; chi-square needs bins >= 0"
+        )
+
+
+def _named(spec: DistanceSpec, dim: int) -> int:
+    """Return what a dimension among the chosen ones is called in the series."""
+    return dim if spec.dims is None else spec.dims[dim]
 
 
 def pairwise_metric(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None = None) -> NDArray[Any]:

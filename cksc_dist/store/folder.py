@@ -29,6 +29,9 @@ PATIENCE = 120.0
 PARTIAL = ".partial"
 """How unfinished files end, of this module and of Zarr's own local store."""
 
+# what is wrong with the question, and will be so however long one waits
+_NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
+
 Result = TypeVar("Result")
 
 
@@ -79,7 +82,7 @@ class Folder:
         while True:
             try:
                 return action()
-            except (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError):
+            except _NOT_AWAY:
                 raise
             except Exception as error:  # each library has its own kinds for a server that is away
                 if time.monotonic() + pause > give_up:
@@ -142,17 +145,24 @@ class Folder:
 
     def _create_remote(self, key: str, content: bytes) -> bool:
         path = f"{self._root}/{key}"
-        try:
-            self._fs.pipe_file(path, content, mode="create")
-        except FileExistsError:
-            return False
-        except (TypeError, NotImplementedError, ValueError):
-            # no conditional put there: the last writer wins, and all look who that was
-            if self.read(key) is not None:
-                return False
-            self.write(key, content)
-            time.sleep(1.0)
-        return self.read(key) == content
+        attempts = []
+
+        def put() -> bool:
+            attempts.append(1)
+            try:
+                self._fs.pipe_file(path, content, mode="create")
+            except FileExistsError:
+                # somebody's; or one's own, if the answer to an earlier attempt was lost on the way
+                return len(attempts) > 1 and self.read(key) == content
+            except (TypeError, NotImplementedError, ValueError):
+                # no conditional put there: the last writer wins, and all look who that was
+                if self.read(key) is not None:
+                    return False
+                self._fs.pipe_file(path, content)
+                time.sleep(1.0)
+            return self.read(key) == content
+
+        return self.patiently(put)
 
     @staticmethod
     def _partial(path: Path) -> Path:
@@ -180,7 +190,7 @@ class Folder:
                     except FileNotFoundError:  # renamed or removed meanwhile
                         continue
             return found
-        path = f"{self._root}/{key}"
+        path = f"{self._root}/{key}".rstrip("/")
 
         def listed() -> dict[str, Any]:
             self._fs.invalidate_cache()
@@ -191,6 +201,25 @@ class Folder:
         except FileNotFoundError:
             return {}
         return {name[len(path) + 1 :]: int(info["size"]) for name, info in details.items() if len(name) > len(path)}
+
+    def folders(self, key: str) -> list[str]:
+        """Return the names of the folders in a folder, sorted; empty where there are none."""
+        if self.local is not None:
+            try:
+                with os.scandir(self.local / key) as entries:
+                    return sorted(entry.name for entry in entries if entry.is_dir())
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+
+        def listed() -> list[dict[str, Any]]:
+            self._fs.invalidate_cache()
+            return list(self._fs.ls(f"{self._root}/{key}", detail=True))
+
+        try:
+            details = self.patiently(listed)
+        except FileNotFoundError:
+            return []
+        return sorted(info["name"].rstrip("/").rsplit("/", 1)[-1] for info in details if info["type"] == "directory")
 
     def read_json(self, key: str) -> Any:
         """Return what `write_json` wrote, None where there is nothing, or say that the file is damaged."""

@@ -17,7 +17,7 @@ from cksc_dist.maths.kernel import bandwidth as bandwidth_of
 from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.spec import KernelSpec
 
-__all__ = ["KernelView"]
+__all__ = ["KernelView", "positions"]
 
 
 class Distances(Protocol):
@@ -31,7 +31,21 @@ class Distances(Protocol):
     def tile_edge(self) -> int:
         """Rows of a tile."""
 
+    def __len__(self) -> int: ...
+
     def __getitem__(self, key: Any) -> NDArray[Any]: ...
+
+
+def positions(n: int, rows: ArrayLike) -> NDArray[np.int64]:
+    """Return rows as positions, from positions or a mask, or say that there are none such."""
+    given = np.asarray(rows)
+    # NumPy takes an empty list for one of floats
+    given = given if given.size else given.astype(bool if given.dtype == bool else np.int64)
+    try:
+        found: NDArray[np.int64] = np.atleast_1d(np.arange(n)[given])
+    except IndexError as error:
+        raise InputError(f"rows: {error}; there are {n} rows, give positions or a mask of as many") from error
+    return found
 
 
 class KernelView:
@@ -99,10 +113,7 @@ class KernelView:
 
     def against(self, rows: ArrayLike) -> NDArray[Any]:
         """Return the kernel of other rows of the matrix (test samples) with the training rows."""
-        chosen = np.asarray(rows)
-        if chosen.dtype == bool:
-            chosen = np.flatnonzero(chosen)
-        return self._values(np.atleast_1d(chosen), self.rows)
+        return self._values(positions(len(self._distances), rows), self.rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the whole kernel, in memory."""

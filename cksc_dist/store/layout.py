@@ -65,8 +65,12 @@ def _attributes(folder: Folder) -> dict[str, Any] | None:
         return None
     try:
         return dict(json.loads(content)["attributes"])
-    except (ValueError, KeyError, TypeError):
-        return {"format": "unreadable"}
+    except (ValueError, KeyError, TypeError) as error:
+        if folder.read("metadata.json") is None:
+            return {"format": "unreadable"}
+        raise StoreError(
+            f"{folder.url}/zarr.json is damaged ({error}); mend it with: cksc verify {folder.url} --repair"
+        ) from error
 
 
 def check_store(folder: Folder) -> None:

@@ -6,7 +6,6 @@ is wrong on another host does no harm: a heartbeat that looks old is watched for
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -23,6 +22,7 @@ from cksc_dist.store.folder import Folder, json_record
 __all__ = ["Lease", "holder"]
 
 KEY = "lock.json"
+_KINDS = {"host": str, "process": int, "born": float, "token": str, "purpose": str, "since": float, "heartbeat": float}
 HEARTBEAT = 5.0
 """Seconds between two signs of life."""
 STILL = 4 * HEARTBEAT
@@ -36,14 +36,14 @@ def holder(folder: Folder) -> dict[str, Any] | None:
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
-    content = folder.read(KEY)
-    if content is None:
+    if folder.read(KEY) is None:
         return None
     try:
-        record = json.loads(content)["value"]
-        return dict(record) if {"host", "process", "token", "heartbeat"} <= record.keys() else {}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        record = dict(folder.read_json(KEY) or {})
+    except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
+    whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
+    return record if whole else {}
 
 
 def _is_dead(record: dict[str, Any]) -> bool:

@@ -113,23 +113,22 @@ class Ledger:
 
     def load(self) -> Ledger:
         """Read what is there."""
+        # marks first: one that is collected meanwhile is in the file that is read after them
+        names = [name for name in self._folder.files(f"{self._top}/done") if name.endswith(".json")]
+        marks = {name: entry for name in names if (entry := self._mark(name)) is not None}
         collected = self._folder.read_json(f"{self._top}/tiles.json") or {}
         self.entries = {_tile(name): Entry(**entry) for name, entry in collected.items()}
-        for name in self._folder.files(f"{self._top}/done"):
-            self._take(name)
+        self.entries |= {_tile(name.removesuffix(".json")): entry for name, entry in marks.items()}
+        self._marks = set(marks)
         return self
 
-    def _take(self, name: str) -> None:
-        if not name.endswith(".json"):
-            return
+    def _mark(self, name: str) -> Entry | None:
+        """Return the entry of a mark; one that cannot be read is none, and its tile is computed again."""
         try:
             entry = self._folder.read_json(f"{self._top}/done/{name}")
-        except StoreError:  # a mark that cannot be read is none: its tile is computed again
-            self._folder.remove(f"{self._top}/done/{name}")
-            return
-        if entry is not None:
-            self.entries[_tile(name.removesuffix(".json"))] = Entry(**entry)
-            self._marks.add(name)
+            return None if entry is None else Entry(**entry)
+        except (StoreError, TypeError):
+            return None
 
     def mark(self, tile: Tile, entry: Entry) -> None:
         """Write the mark of a tile; done by whoever computed it, after its chunks are written."""
@@ -149,6 +148,12 @@ class Ledger:
             self._marks.discard(f"{_name(tile)}.json")
         if tiles:
             self._write()
+
+    def clear(self) -> None:
+        """Forget everything: the matrix is made anew."""
+        for name in self._folder.files(self._top):
+            self._folder.remove(f"{self._top}/{name}")
+        self.entries, self._marks = {}, set()
 
     def collect(self) -> None:
         """Put all entries into one file, then remove the marks that are in it."""

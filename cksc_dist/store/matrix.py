@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
-from cksc_dist.store.kernel_view import KernelView
+from cksc_dist.store.kernel_view import KernelView, positions
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
@@ -41,7 +42,7 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
     ...     _ = compute_distances(folder)
     ...     D = open_matrix(folder)
     ...     D.shape, D[0, :3].round(1).tolist(), float(D.to_xarray().sel(row="gesture0/0", col="gesture3/9")) > 0
-    ((40, 40), [0.0, 2.6, 3.7], True)
+    ((40, 40), [0.0, 7.9, 7.7], True)
     """
     folder = Folder(store)
     series = open_series(folder)
@@ -64,11 +65,15 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
 
 
 def _missing(files: MatrixFiles, series: StoredSeries) -> int:
-    """Return how many tiles the ledger does not vouch for."""
+    """Return how many tiles are not there, or not vouched for by the ledger."""
     if files.grid.n != series.n:
         return files.grid.tiles
     ledger, blocks = Ledger(files.folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
-    return sum(not blocks.is_done(tile, ledger.entries.get(tile)) for tile in files.grid.all_tiles())
+    there = files.present()
+    return sum(
+        not (tile in there and (tile[1], tile[0]) in there and blocks.is_done(tile, ledger.entries.get(tile)))
+        for tile in files.grid.all_tiles()
+    )
 
 
 def describe(spec: DistanceSpec) -> str:
@@ -162,15 +167,21 @@ class DistanceMatrix:
 
     def _read(self, rows: slice | NDArray[np.int64], columns: slice | NDArray[np.int64]) -> NDArray[Any]:
         array, folder = self._files.array, self._files.folder
+        if isinstance(rows, slice) and isinstance(columns, slice):
+            return self._checked(lambda: folder.patiently(lambda: array[rows, columns]))
+        return self._checked(lambda: folder.patiently(lambda: array.oindex[rows, columns]))
+
+    def _checked(self, read: Callable[[], Any]) -> NDArray[Any]:
+        """Return what is read, or say that a chunk of it is damaged or lost (a lost one would read as NaN)."""
+        url = self._files.folder.url
         try:
-            if isinstance(rows, slice) and isinstance(columns, slice):
-                return np.asarray(folder.patiently(lambda: array[rows, columns]))
-            return np.asarray(folder.patiently(lambda: array.oindex[rows, columns]))
-        except ValueError as error:
-            raise StoreError(
-                f"a chunk of {folder.url}/{self.group} is damaged ({error}); mend it with: cksc verify {folder.url} "
-                "--repair"
-            ) from error
+            values = np.asarray(read())
+            if not np.isnan(values).any():
+                return values
+            how = "it is lost"
+        except (ValueError, RuntimeError) as error:
+            how = str(error)
+        raise StoreError(f"a chunk of {url}/{self.group} is damaged ({how}); mend it with: cksc verify {url} --repair")
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the whole matrix, in memory."""
@@ -178,7 +189,7 @@ class DistanceMatrix:
 
     def tile(self, tile: Tile) -> NDArray[Any]:
         """Return a tile, as it is stored."""
-        return self._files.read_tile(tile)
+        return self._checked(lambda: self._files.read_tile(tile))
 
     @property
     def tile_edge(self) -> int:
@@ -213,5 +224,5 @@ class DistanceMatrix:
         bandwidth, factor
             As in `cksc_dist.DistanceKernel`.
         """
-        chosen = np.arange(len(self))[slice(None) if rows is None else np.asarray(rows)]
+        chosen = np.arange(len(self)) if rows is None else positions(len(self), rows)
         return KernelView(self, chosen, bandwidth=bandwidth, factor=factor)

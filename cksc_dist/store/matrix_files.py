@@ -20,7 +20,8 @@ from cksc_dist.spec import DistanceSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.layout import check_store, compressors
-from cksc_dist.store.metadata import record_metadata
+from cksc_dist.store.ledger import Ledger
+from cksc_dist.store.metadata import ensure_recorded, forget_metadata, record_metadata
 from cksc_dist.store.series_files import StoredSeries, write_array
 
 __all__ = ["MatrixFiles", "checksum", "create_matrix", "find_matrices", "grow_matrix", "open_files", "transposed"]
@@ -119,6 +120,8 @@ class MatrixFiles:
 def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge: int) -> MatrixFiles:
     """Make the empty matrix of resolved settings. The store must be held for writing."""
     files = MatrixFiles(folder, spec, Grid(series.n, edge), series.state)
+    forget_metadata(folder, files.group)
+    Ledger(folder, files.fingerprint).clear()  # whose chunks are about to go
     root = zarr.open_group(folder.zarr(), mode="r+")
     # the attributes come last: a group without them was cut off while it was made
     group = root.create_group(files.group, overwrite=True)
@@ -134,7 +137,7 @@ def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge
     )
     _write_axes(group, series)
     group.attrs.put({"spec": asdict(spec), "edge": edge, "series": series.state})
-    record_metadata(folder, [files.group])
+    record_metadata(folder, files.group)
     return files
 
 
@@ -154,23 +157,55 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     stored: dict[str, Any] = {name: group[name] for name in axes}
     same = all(np.asarray(stored[name][:]).tolist() == values.tolist() for name, values in axes.items())
     if distance.shape == (series.n, series.n) and same and files.state == series.state:
+        ensure_recorded(files.folder, files.group)
         return files
+    forget_metadata(files.folder, files.group)
     _write_axes(group, series)
     distance.resize((series.n, series.n))
     group.attrs.put({**group.attrs, "series": series.state})
-    record_metadata(files.folder, [files.group])
+    record_metadata(files.folder, files.group)
     return open_files(files.folder, files.fingerprint)
 
 
 def find_matrices(folder: Folder) -> dict[str, MatrixFiles]:
-    """Return all matrices of a store by fingerprint."""
+    """Return all matrices of a store by fingerprint.
+
+    One whose metadata is damaged is named by an error, and never taken for none: it would be made anew.
+    """
     check_store(folder)
+    recorded = _fingerprints(folder)
+    names = sorted(set(folder.folders(TOP)) | recorded)
+    if names:
+        _check_top(folder)
+    return {name: open_files(folder, name) for name in names if name in recorded or _is_made(folder, name)}
+
+
+def _fingerprints(folder: Folder) -> set[str]:
+    """Return the names of matrices that copies of metadata tell of."""
+    keys = [key.split("/") for key in folder.read_json("metadata.json") or {}]
+    return {parts[1] for parts in keys if parts[0] == TOP and len(parts) > 2}
+
+
+def _check_top(folder: Folder) -> None:
+    """Raise a StoreError if the group above all matrices is lost or damaged."""
     try:
-        top = zarr.open_group(folder.zarr(read_only=True), path=TOP, mode="r")
-    except FileNotFoundError:
-        return {}
-    names = sorted(name for name, _ in top.groups())
-    return {name: open_files(folder, name) for name in names if "spec" in dict(top[name].attrs)}
+        zarr.open_group(folder.zarr(read_only=True), path=TOP, mode="r")
+    except (FileNotFoundError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(folder, TOP, error) from error
+
+
+def _is_made(folder: Folder, name: str) -> bool:
+    """Tell whether a matrix without copies of its metadata was made whole: its attributes are written last."""
+    try:
+        return "spec" in dict(zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r").attrs)
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        return False
+
+
+def _damaged(folder: Folder, what: str, error: Exception) -> StoreError:
+    return StoreError(
+        f"the metadata of {folder.url}/{what} is damaged ({error}); mend it with: cksc verify {folder.url} --repair"
+    )
 
 
 def open_files(folder: Folder, name: str) -> MatrixFiles:
@@ -183,12 +218,11 @@ def open_files(folder: Folder, name: str) -> MatrixFiles:
         spec = attributes["spec"]
         files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]), attributes["series"])
     except FileNotFoundError as error:
+        if name in _fingerprints(folder):
+            raise _damaged(folder, f"{TOP}/{name}", error) from error
         raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.url}") from error
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(
-            f"the metadata of {folder.url}/{TOP}/{name} is damaged ({error}); mend it with: cksc verify {folder.url} "
-            "--repair"
-        ) from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise _damaged(folder, f"{TOP}/{name}", error) from error
     if files.fingerprint != name:
         raise StoreError(f"{folder.url}/{TOP}/{name} holds settings of another name; its metadata was changed by hand")
     return files

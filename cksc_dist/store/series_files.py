@@ -7,6 +7,7 @@ frames count. What a killed writer left beyond them is written over by the next.
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from cksc_dist.errors import InputError, StoreError
 from cksc_dist.series import Ragged, SeriesSet, label_array
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, check_store, compressors, create_root
-from cksc_dist.store.metadata import record_metadata
+from cksc_dist.store.metadata import forget_metadata, record_metadata
 
 __all__ = ["StoredSeries", "append_series", "open_series", "series_digests", "write_rows", "write_series"]
 
@@ -30,7 +31,11 @@ TEXT_CHUNK = 2**14
 
 def series_digests(data: SeriesSet) -> NDArray[np.uint8]:
     """Return a digest of the values of each series, as rows of bytes."""
-    return np.array([_digest(str(values.shape).encode() + values.tobytes()) for values in data], np.uint8)
+    return np.array([_series_digest(values) for values in data], np.uint8)
+
+
+def _series_digest(values: NDArray[np.float64]) -> NDArray[np.uint8]:
+    return _digest(str(values.shape).encode() + values.tobytes())
 
 
 def _digest(content: bytes) -> NDArray[np.uint8]:
@@ -61,13 +66,32 @@ def _write(
     arrays: dict[str, tuple[NDArray[Any], tuple[str, ...]]],
     attributes: dict[str, Any],
 ) -> None:
+    labels = _storable(labels)
     create_root(folder)
+    forget_metadata(folder, GROUP)
     group = zarr.open_group(folder.zarr(), mode="r+").create_group(GROUP, overwrite=True)
     for name, (array, axes) in (arrays | {"label": (labels, ("row",)), "row": (ids, ("row",))}).items():
         write_array(group, name, array, axes)
     classes = [label.item() for label in np.unique(labels)]
-    group.attrs.put(attributes | {"n": len(ids), "classes": classes})
-    record_metadata(folder, ["", GROUP])
+    digests = {name: _array_digest(array) for name, (array, _) in arrays.items() if name != "values"}
+    digests |= {"label": _array_digest(labels), "row": _array_digest(ids)}
+    group.attrs.put(attributes | {"n": len(ids), "classes": classes, "sha256": digests})
+    record_metadata(folder, GROUP)
+
+
+def _storable(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return labels in the type that they are stored in: whole numbers of any width are of 64 bits there."""
+    if labels.dtype.kind not in "iu" or (labels.dtype.kind == "u" and labels.max() > np.iinfo(np.int64).max):
+        return labels
+    return labels.astype(np.int64)
+
+
+def _array_digest(array: NDArray[Any]) -> str:
+    """Return a digest of an array; a chunk that is lost reads as zeros, which no checksum of chunks tells."""
+    content = (
+        json.dumps(array.tolist()).encode() if array.dtype.kind in "UTO" else np.ascontiguousarray(array).tobytes()
+    )
+    return hashlib.sha256(content).hexdigest()
 
 
 def write_array(group: zarr.Group, name: str, array: NDArray[Any], axes: tuple[str, ...]) -> None:
@@ -91,13 +115,16 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
     """Add series after those that are there. The store must be held for writing."""
     old = open_series(folder)
     _check_appendable(old, data)
+    labels = _storable(data.labels)
+    digests = np.concatenate([old.digests, series_digests(data)])
+    forget_metadata(folder, GROUP)
     group = zarr.open_group(folder.zarr(), path=GROUP, mode="r+")
     frames = old.frames
     new: dict[str, tuple[int, NDArray[Any]]] = {
         "values": (frames, data.values),
         "offsets": (old.n, data.offsets + frames),
-        "digest": (old.n, series_digests(data)),
-        "label": (old.n, data.labels.astype(object) if data.labels.dtype.kind == "U" else data.labels),
+        "digest": (old.n, digests[old.n :]),
+        "label": (old.n, labels.astype(object) if labels.dtype.kind == "U" else labels),
         "row": (old.n, data.ids.astype(object)),
     }
     for name, (at, part) in new.items():
@@ -106,18 +133,23 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
         array[at:] = part
     attributes: dict[str, Any] = dict(group.attrs)
     classes = sorted(set(attributes["classes"]) | {label.item() for label in np.unique(data.labels)})
-    group.attrs.put(attributes | {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes})
-    record_metadata(folder, [GROUP])
+    whole = {
+        "offsets": np.concatenate([old.offsets[:-1], data.offsets + frames]),
+        "digest": digests,
+        "label": np.concatenate([old.labels, labels]),
+        "row": np.concatenate([old.ids, data.ids]),
+    }
+    attributes |= {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes}
+    group.attrs.put(attributes | {"sha256": {name: _array_digest(array) for name, array in whole.items()}})
+    record_metadata(folder, GROUP)
 
 
 def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
     old.check_values()
     if data.dims != old.dims:
         raise InputError(f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}")
-    if data.labels.dtype.kind != old.labels.dtype.kind and {data.labels.dtype.kind, old.labels.dtype.kind} != {
-        "i",
-        "u",
-    }:
+    new, there = _storable(data.labels).dtype, _storable(old.labels).dtype
+    if new != there and not new.kind == there.kind == "U":
         raise InputError(
             f"labels of {data.name} are of type {data.labels.dtype}, those of {old.folder.url} of {old.labels.dtype}; "
             "write them in one kind"
@@ -142,6 +174,8 @@ class StoredSeries:
         How many series, frames in all, and dimensions; a store of a ready matrix has no frames.
     name, dim_names
         As in `SeriesSet`.
+    sha256
+        Digests of the arrays other than the values, whose series have digests of their own.
     """
 
     folder: Folder
@@ -150,40 +184,51 @@ class StoredSeries:
     dims: int
     name: str
     dim_names: tuple[str, ...]
+    sha256: dict[str, str]
 
     @cached_property
     def _group(self) -> zarr.Group:
         return zarr.open_group(self.folder.zarr(read_only=True), path=GROUP, mode="r")
 
     def _read(self, name: str, begin: int, end: int) -> NDArray[Any]:
-        array: Any = self.folder.patiently(lambda: self._group[name])
         try:
+            array: Any = self.folder.patiently(lambda: self._group[name])
             return np.asarray(self.folder.patiently(lambda: array[begin:end]))
-        except ValueError as error:
-            raise StoreError(
-                f"{self.folder.url}/{GROUP}/{name} is damaged ({error}); ingest the series again with --replace: "
-                "tiles of unchanged series are kept"
-            ) from error
+        except (ValueError, LookupError, TypeError, FileNotFoundError) as error:
+            raise self._damaged(name, str(error)) from error
+
+    def _damaged(self, name: str, how: str) -> StoreError:
+        return StoreError(
+            f"{self.folder.url}/{GROUP}/{name} is damaged ({how}); ingest the series again with --replace: tiles of "
+            "unchanged series are kept"
+        )
+
+    def _whole(self, name: str, length: int) -> NDArray[Any]:
+        """Return an array, or say that it is not what was written."""
+        array = self._read(name, 0, length)
+        if _array_digest(array) != self.sha256.get(name):
+            raise self._damaged(name, "its digest does not match")
+        return array
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """``n + 1`` edges between series, in frames."""
-        return self._read("offsets", 0, self.n + 1)
+        return self._whole("offsets", self.n + 1)
 
     @cached_property
     def digests(self) -> NDArray[np.uint8]:
         """A digest of each series."""
-        return self._read("digest", 0, self.n)
+        return self._whole("digest", self.n)
 
     @cached_property
     def labels(self) -> NDArray[Any]:
         """One label for each series."""
-        return label_array(self._read("label", 0, self.n))
+        return label_array(self._whole("label", self.n))
 
     @cached_property
     def ids(self) -> NDArray[np.str_]:
         """One name for each series."""
-        return np.array(self._read("row", 0, self.n).tolist(), np.str_)
+        return np.array(self._whole("row", self.n).tolist(), np.str_)
 
     @cached_property
     def state(self) -> str:
@@ -201,9 +246,13 @@ class StoredSeries:
             raise StoreError(f"{self.folder.url} holds a ready matrix without series; ingest series into a new store")
 
     def read(self, begin: int, end: int) -> Ragged:
-        """Return the series of some rows: their frames end to end, and the edges between them."""
+        """Return the series of some rows, checked by their digests: frames end to end, and the edges between them."""
         first, last = int(self.offsets[begin]), int(self.offsets[end])
-        return self._read("values", first, last), self.offsets[begin : end + 1] - first
+        values, offsets = self._read("values", first, last), self.offsets[begin : end + 1] - first
+        for k in range(end - begin):
+            if not np.array_equal(_series_digest(values[offsets[k] : offsets[k + 1]]), self.digests[begin + k]):
+                raise self._damaged("values", f"series {begin + k}, {self.ids[begin + k]}, is not what was ingested")
+        return values, offsets
 
     def select(self, begin: int, end: int) -> SeriesSet:
         """Return the series of some rows with their labels and ids, in memory."""
@@ -220,13 +269,19 @@ def open_series(folder: Folder) -> StoredSeries:
     """Return the series of a store, or say that there are none."""
     check_store(folder)
     try:
-        attributes: dict[str, Any] = dict(zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r").attrs)
+        attributes: dict[str, Any] = dict(
+            folder.patiently(lambda: zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r")).attrs
+        )
+        if "n" not in attributes:
+            raise FileNotFoundError
+        found: dict[str, Any] = {key: attributes[key] for key in ("n", "frames", "dims", "name", "sha256")}
+        return StoredSeries(folder, dim_names=tuple(attributes.get("dim_names", ())), **found)
     except FileNotFoundError:
-        attributes = {}
-    except ValueError as error:
-        raise StoreError(f"{folder.url}/{GROUP}/zarr.json is damaged; mend it with: cksc verify --repair") from error
-    if "n" not in attributes:
-        raise StoreError(f"{folder.url} has no series, or ingesting them was cut off; run cksc ingest again")
-    names = attributes.get("dim_names", ())
-    found: dict[str, Any] = {key: attributes[key] for key in ("n", "frames", "dims", "name")}
-    return StoredSeries(folder, dim_names=tuple(names), **found)
+        if f"{GROUP}/zarr.json" not in (folder.read_json("metadata.json") or {}):
+            raise StoreError(
+                f"{folder.url} has no series, or ingesting them was cut off; run cksc ingest again"
+            ) from None
+        how = "it is lost, or lacks what it held"
+    except (ValueError, LookupError, TypeError) as error:
+        how = str(error)
+    raise StoreError(f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: cksc verify --repair")

@@ -152,7 +152,7 @@ class Made:
         self.files: MatrixFiles = create_matrix(folder, (spec or DistanceSpec()).resolved(), self.series, edge)
 
     def task(self, *todo: Todo, piece: int | None = None) -> TileTask:
-        return TileTask(str(self.path), self.files.fingerprint, self.series.state, todo, piece)
+        return TileTask(str(self.path), self.files.fingerprint, self.files.grid.edge, self.series.state, todo, piece)
 
 
 @pytest.fixture

@@ -90,7 +90,7 @@ def test_what_is_no_longer_there_is_not_asked_for(folder: Folder) -> None:
 def test_groups_of_like_names_are_told_apart(folder: Folder) -> None:
     finished(folder)
     before = folder.read_json("metadata.json")
-    record_metadata(folder, ["series"])
+    record_metadata(folder, "series")
     assert folder.read_json("metadata.json") == before
 
 
