@@ -24,7 +24,7 @@ from cksc_dist.errors import ClusterError, InputError
 from cksc_dist.store.ledger import Entry
 from tests.dist.processes import wait_until
 
-ENOUGH = 60.0
+ENOUGH = 40.0
 """Seconds after which something that takes one or two hangs."""
 
 Work = Callable[[TileTask, str], Done]
