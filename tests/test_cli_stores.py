@@ -658,7 +658,7 @@ def test_lines_of_a_log_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log is a file or a pipe, which Python fills in large blocks: who looks at it must see the line now."""
     monkeypatch.setattr(work_screen, "LOG_SECONDS", 0.0)
     raw = io.BytesIO()
-    screen = WorkScreen(Screen(io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")))  # type: ignore[arg-type]
+    screen = WorkScreen(Screen(io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8")))
     screen.begin(Running("distances", 100, 4, "dask (as asked)", 2, "http://127.0.0.1:8787/status"))
     assert b"dashboard: http://127.0.0.1:8787/status\n" in raw.getvalue()
     assert b"executor: dask (as asked); workers: 2\n" in raw.getvalue()

@@ -25,6 +25,7 @@ from cksc_dist.errors import InputError, PlanError, StoreError
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.ledger import Ledger
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from tests.small_stores import (
     changed,
     chunk_files,
@@ -227,7 +228,7 @@ class Stop(Exception):
 
 def stopped_after(monkeypatch: pytest.MonkeyPatch, store: Path, tiles: int, step: str = "mark") -> None:
     """Run until so many tiles are marked, then stop: before the next mark, or before the chunks of the next."""
-    home: Any = Ledger if step == "mark" else distances_module.MatrixFiles
+    home: Any = Ledger if step == "mark" else MatrixFiles
     plain: Callable[..., None] = getattr(home, "mark" if step == "mark" else "write_tile")
     count = 0
 
@@ -411,7 +412,7 @@ def test_a_truncated_chunk_is_found_and_mended(done: Path, chunk: tuple[int, int
 
 def test_other_values_with_a_good_checksum_of_their_own_are_found(done: Path) -> None:
     before = below_matrices(done)
-    files = distances_module.find_matrices(Folder(done))
+    files = find_matrices(Folder(done))
     next(iter(files.values())).array[3, 60] += 1e-9
     restored(done, before, {(0, 3)}, "holds other values than were written")
 
@@ -628,6 +629,7 @@ def test_a_store_of_another_version(store: Path, action: Callable[[Path], object
 @pytest.mark.parametrize("action", [compute_distances, forecast])
 def test_a_store_without_series(store: Path, action: Callable[[Path], object]) -> None:
     shutil.rmtree(store / "series")
+    (store / "metadata.json").unlink()  # never written, rather than lost
     with pytest.raises(StoreError, match="has no series, or ingesting them was cut off; run cksc ingest again"):
         action(store)
 
