@@ -26,7 +26,7 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import describe
 from cksc_dist.store.matrix_files import find_matrices
-from cksc_dist.store.metadata import restore_metadata
+from cksc_dist.store.metadata import ensure_recorded, restore_metadata
 from cksc_dist.store.series_files import StoredSeries, open_series
 
 __all__ = ["append", "count_dims", "distances", "ingest", "plan", "status", "verify"]
@@ -160,17 +160,21 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     screen = Screen()
     folder = Folder(store)
     faults, verdicts = verify_store(folder, sample, seed, WorkScreen(screen), prefix)
-    if faults and not verdicts and repair:
+    if faults and repair:
         with Lease(folder, "repair"):
             for key in restore_metadata(folder):
                 screen.line(f"restored {key}")
+            for group in ("series", *(files.group for files in find_matrices(folder).values())):
+                ensure_recorded(folder, group)
         faults, verdicts = verify_store(folder, sample, seed, WorkScreen(screen), prefix)
     for fault in faults:
         screen.line(f"damaged: {fault}")
+    if any(fault.startswith("series ") for fault in faults):
+        screen.line(f"mend the series with: cksc ingest SOURCE {store} --replace")
     code = 1 if faults else 0
     for verdict in verdicts:
         _print_verdict(screen, verdict)
-        if verdict.bad and repair:
+        if (verdict.bad or verdict.axes) and repair and not faults:
             spec = find_matrices(folder)[verdict.fingerprint].spec
             _print_report(screen, compute_distances(folder, spec, run, WorkScreen(screen), suspects=list(verdict.bad)))
         elif not verdict.ok:
@@ -190,6 +194,8 @@ def _print_verdict(screen: Screen, verdict: Verdict) -> None:
         screen.line(f"  tile {tile}: {fault}")
     if len(verdict.bad) > BAD_SHOWN:
         screen.line(f"  and {len(verdict.bad) - BAD_SHOWN:,} more")
+    if verdict.axes:
+        screen.line(f"  damaged axes: {', '.join(verdict.axes)}")
     if verdict.missing:
         screen.line(f"  {verdict.missing:,} tiles are not computed yet: cksc distances goes on with them")
 

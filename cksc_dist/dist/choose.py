@@ -35,7 +35,7 @@ def chosen_executor(
         executor: Executor = SerialExecutor() if kind == "serial" else ThreadExecutor(workers)
         yield executor, f"{kind} ({why})", rate, ""
         return
-    from cksc_dist.dist.cluster import check_code, connected
+    from cksc_dist.dist.cluster import check_code, connected, dashboard_of
     from cksc_dist.dist.dask_executor import DaskExecutor
 
     with nullcontext(client) if client is not None else connected(run, workers) as found:
@@ -43,4 +43,4 @@ def chosen_executor(
             for warning in check_code(found):
                 progress.note(f"warning: {warning}")
         dask_executor = DaskExecutor(found)
-        yield dask_executor, f"{kind} ({why})", dask_executor.sample(series.folder.url, plan), found.dashboard_link
+        yield dask_executor, f"{kind} ({why})", dask_executor.sample(series.folder.url, plan), dashboard_of(found)

@@ -17,7 +17,7 @@ from cksc_dist.dist.ship import ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
-__all__ = ["check_code", "connected", "slots_of"]
+__all__ = ["check_code", "connected", "dashboard_of", "slots_of"]
 
 # versions of one minor release understand each other's tasks; others are known not to
 MUST_AGREE = ("numpy", "numba", "zarr", "dask")
@@ -38,6 +38,7 @@ _CONFIG = {
     "distributed.worker.memory.pause": 0.9,
     "distributed.worker.memory.terminate": 0.98,
     "distributed.admin.tick.limit": "30s",
+    "distributed.worker.preload": ["cksc_dist.dist.worker_setup"],
 }
 
 _ONE_THREAD = {
@@ -80,27 +81,40 @@ def _wait_for_a_worker(client: Client) -> None:
 def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        return LocalCluster(
-            n_workers=workers,
-            threads_per_worker=1,
-            memory_limit=memory or "auto",
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:8787",
-            silence_logs=logging.CRITICAL,
-            env=_ONE_THREAD,
-        )
+        try:
+            return LocalCluster(
+                n_workers=workers,
+                threads_per_worker=1,
+                memory_limit=memory or "auto",
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:8787",
+                silence_logs=logging.CRITICAL,
+                env=_ONE_THREAD,
+            )
+        except (RuntimeError, OSError, TimeoutError) as error:
+            raise ClusterError(
+                f"no cluster could be started on this machine ({error}); run the command again, or with --executor threads"
+            ) from error
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the library's log lines about lost workers away: what matters of them is said by this package."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
+    loggers = [logging.getLogger(name) for name in ("distributed", *logging.root.manager.loggerDict)]
+    levels = {logger: logger.level for logger in loggers if logger.name.split(".")[0] in ("distributed", "tornado")}
+    for logger in levels:
+        logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        for logger, level in levels.items():
+            logger.setLevel(level)
+
+
+def dashboard_of(client: Client) -> str:
+    """Return the address of the dashboard; empty where the scheduler has none."""
+    has_one = "dashboard" in client.scheduler_info().get("services", {})
+    return str(client.dashboard_link) if has_one else ""
 
 
 def slots_of(client: Client) -> int:

@@ -10,6 +10,8 @@ import queue
 import time
 import uuid
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
@@ -23,7 +25,7 @@ from cksc_dist.dist.executors import Done
 from cksc_dist.dist.plan import Plan, Rate
 from cksc_dist.dist.sample import average, sample_rate
 from cksc_dist.dist.tile_work import TileTask, run_task
-from cksc_dist.errors import ClusterError
+from cksc_dist.errors import CkscError, ClusterError
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.series_files import open_series
 
@@ -37,6 +39,7 @@ STRAGGLER = 3.0
 LEAST_STRAGGLER_SECONDS = 10.0
 """... and it has been running so long."""
 LOOK_SECONDS = 1.0
+SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
 
 
@@ -70,13 +73,25 @@ class DaskExecutor:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._run = uuid.uuid4().hex[:8]
-        self._last_seen = time.monotonic()
+        self._last_seen = self._last_worker = time.monotonic()
+        self._asked, self._slots = -SLOTS_SECONDS, 1
         self.backups = 0
 
     @property
     def slots(self) -> int:
-        """Tasks that run at a time."""
-        return max(1, slots_of(self._client))
+        """Tasks that run at a time; asked of the scheduler now and then, because workers come and go."""
+        if time.monotonic() - self._asked > SLOTS_SECONDS:
+            with self._words():
+                found = slots_of(self._client)
+            self._asked = time.monotonic()
+            if found:
+                self._slots, self._last_worker = found, self._asked
+            elif self._asked - self._last_worker > AWAY_SECONDS:
+                raise ClusterError(
+                    f"the scheduler has had no workers for {AWAY_SECONDS:.0f} s; what is done is kept: start some, "
+                    "then run the same command again"
+                )
+        return self._slots
 
     def sample(self, url: str, plan: Plan) -> Rate:
         """Take the timed sample on every worker at the same time; it also compiles there."""
@@ -85,11 +100,19 @@ class DaskExecutor:
             raise ClusterError("the scheduler has no workers; start some with: dask worker ADDRESS")
         futures = [
             self._client.submit(
-                _sample_on_worker, url, plan, seed, workers=[worker], pure=False, key=f"sample-{self._run}-{seed}"
+                _sample_on_worker,
+                url,
+                plan,
+                seed,
+                workers=[worker],
+                allow_other_workers=True,
+                pure=False,
+                key=f"sample-{self._run}-{seed}",
             )
             for seed, worker in enumerate(workers)
         ]
-        rates: list[Rate] = self._client.gather(futures)
+        with self._words():
+            rates: list[Rate] = self._client.gather(futures)
         return average(rates)
 
     def run(self, tasks: Sequence[TileTask]) -> Iterator[Done]:
@@ -100,15 +123,17 @@ class DaskExecutor:
         durations: list[float] = []
         try:
             while True:
-                room = TASKS_AHEAD * self.slots - len(flights)
-                self._send([_Flight(*item) for item in islice(left, max(0, room))], flights, finished)
+                room = max(0, TASKS_AHEAD * self.slots - len(flights))
+                new = [_Flight(*item) for item in islice(left, room)]
+                self._send(new, flights, finished)
                 if not flights:
                     return
                 try:
                     future = finished.get(timeout=LOOK_SECONDS)
                 except queue.Empty:
                     self._check_scheduler()
-                    self._back_up(flights, durations, finished)
+                    if len(new) < room:  # nothing is left to send
+                        self._back_up(flights, durations, finished)
                     continue
                 flight = flights.get(_number(future))
                 if flight is None:
@@ -127,13 +152,14 @@ class DaskExecutor:
         if futures and self._client.status == "running":
             self._client.cancel(futures, force=True)
 
-    def _send(self, new: list[_Flight], flights: dict[int, _Flight], finished: Any) -> None:
-        """Submit tasks in one message, which costs much less than one by one."""
+    def _send(self, new: list[_Flight], flights: dict[int, _Flight], finished: Any, worker: str | None = None) -> None:
+        """Submit tasks in one message, which costs much less than one by one; to a worker, if one is named."""
         if not new:
             return
         keys = [f"dtw-tile-{self._run}-{flight.number}-{len(flight.copies)}" for flight in new]
+        place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         futures = self._client.map(
-            _run_on_worker, [flight.task for flight in new], key=keys, pure=False, retries=RETRIES
+            _run_on_worker, [flight.task for flight in new], key=keys, pure=False, retries=RETRIES, **place
         )
         for flight, future in zip(new, futures, strict=True):
             flight.copies.append(future)
@@ -142,20 +168,26 @@ class DaskExecutor:
             future.add_done_callback(finished.put)
 
     def _back_up(self, flights: dict[int, _Flight], durations: list[float], finished: Any) -> None:
-        """Send copies of tasks that take far too long, while workers have nothing else to do."""
-        if len(flights) >= self.slots or not durations:
+        """Send copies of tasks that take far too long to workers that have nothing else to do."""
+        if not durations:
             return
         usual = max(LEAST_STRAGGLER_SECONDS, STRAGGLER * median(durations))
         late = [
             flight for flight in flights.values() if len(flight.copies) == 1 and time.monotonic() - flight.sent > usual
         ]
-        self.backups += len(late)
-        self._send(late, flights, finished)
+        if not late:
+            return
+        with self._words():
+            idle = [worker for worker, keys in self._client.processing().items() if not keys]
+        for flight, worker in zip(late, idle, strict=False):
+            self.backups += 1
+            self._send([flight], flights, finished, worker)
 
     def _result(self, future: Future, flight: _Flight) -> Done | None:
         """Return what a task gave; None where a copy of it still runs."""
         if future.status == "finished":
-            done: Done = future.result()
+            with self._words():
+                done: Done = future.result()
             return done
         others = [copy for copy in flight.copies if copy is not future and copy.status == "pending"]
         if others and future.status != "cancelled":
@@ -170,6 +202,16 @@ class DaskExecutor:
                 )
             raise error if error is not None else ClusterError("a task failed without saying why")
         raise self._gone()
+
+    @contextmanager
+    def _words(self) -> Iterator[None]:
+        """Say in this package's words that the scheduler is gone, whichever way that shows."""
+        try:
+            yield
+        except CkscError:
+            raise
+        except (OSError, TimeoutError, CancelledError) as error:
+            raise self._gone() from error
 
     def _check_scheduler(self) -> None:
         if self._client.status == "running":

@@ -17,7 +17,7 @@ from typing import Any
 from cksc_dist.dist.choose import chosen_executor
 from cksc_dist.dist.executors import Executor
 from cksc_dist.dist.forecast import check_room, check_series, make_plan, memory_of, new_edge
-from cksc_dist.dist.plan import Need, Plan
+from cksc_dist.dist.plan import Need, Plan, Todo
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.dist.sample import sample_with_threads
 from cksc_dist.dist.survey import find_damage, find_todo
@@ -129,15 +129,17 @@ def compute_distances(
         if spec.metric == "external":
             _check_external(files, series, ledger)
         todo = find_todo(files, series, ledger, [*bad, *suspects])
+        ledger.drop(_stale(ledger, files.grid, todo))
         ledger.collect()
         plan = make_plan(series, files, todo)
         if not todo:
             return Report(files.fingerprint, series.n, files.grid.tiles, 0, 0, 0, bad, 0.0, "none needed", None)
         executor, name, rate, dashboard = stack.enter_context(chosen_executor(series, plan, run, progress, client))
-        need = plan.need(rate, executor.slots, run.memory)
+        memory = memory_of(run)
+        need = plan.need(rate, executor.slots, memory)
         check_room(folder, plan, rate)
         tasks = [
-            TileTask(folder.url, files.fingerprint, files.grid.edge, series.state, tuple(group), plan.piece(run.memory))
+            TileTask(folder.url, files.fingerprint, files.grid.edge, series.state, tuple(group), plan.piece(memory))
             for group in plan.tasks(rate, executor.slots)
         ]
         progress.begin(Running("distances", need.cells, need.tiles, name, executor.slots, dashboard))
@@ -149,6 +151,15 @@ def compute_distances(
         seconds = time.perf_counter() - begin
     rewritten = sum(1 if item.tile[0] == item.tile[1] else 2 for item in todo if any(item.kept))
     return Report(files.fingerprint, series.n, files.grid.tiles, len(todo), pairs, rewritten, bad, seconds, name, need)
+
+
+def _stale(ledger: Ledger, grid: Grid, todo: list[Todo]) -> list[Tile]:
+    """Return tiles whose entries must go before their chunks are written over.
+
+    Otherwise, should the run be killed and the series come back that an entry tells of, it would vouch for a new chunk.
+    """
+    other = {item.tile for item in todo if not any(item.kept)}
+    return [tile for tile in ledger.entries if tile in other or tile[1] >= grid.blocks]
 
 
 def _execute(

@@ -17,6 +17,7 @@ from cksc_dist.dist.plan import tile_edge
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
+from cksc_dist.maths.metrics import check_metric
 from cksc_dist.series import SeriesSet, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
@@ -53,7 +54,7 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
     is_store(folder)  # or whatever else is there is left alone
     with Lease(folder, "ingest"):
         if is_store(folder):
-            if _holds(folder, data):
+            if _holds(folder, data) and not (replace and _is_damaged(folder)):
                 ensure_recorded(folder, GROUP)
                 return False
             if not replace and _has_series(folder):
@@ -73,10 +74,19 @@ def _has_series(folder: Folder) -> bool:
     return True
 
 
+def _is_damaged(folder: Folder) -> bool:
+    try:
+        return bool(open_series(folder).changed())
+    except StoreError:
+        return True
+
+
 def _holds(folder: Folder, data: SeriesSet) -> bool:
-    if not _has_series(folder):
+    try:
+        old = open_series(folder)
+        len(old.digests), len(old.ids), len(old.labels)
+    except StoreError:
         return False
-    old = open_series(folder)
     return (
         (old.n, old.dims) == (len(data), data.dims)
         and np.array_equal(old.digests, series_digests(data))
@@ -202,9 +212,14 @@ def append(
         if tail >= 0 and series.ids[tail:].tolist() == data.ids.tolist():
             if not np.array_equal(series.digests[tail:], series_digests(data)):
                 raise InputError(f"{data.name}: these ids are in {folder.url} already, with other values")
+            if series.labels[tail:].tolist() != data.labels.tolist():
+                raise InputError(f"{data.name}: these ids are in {folder.url} already, with other labels")
             before = tail
             ensure_recorded(folder, GROUP)
         else:
+            for files in find_matrices(folder).values():
+                # what a matrix of the store cannot take is refused before anything is written
+                check_metric((data.values, data.offsets), files.spec, series.n, int(series.lengths[0]))
             append_series(folder, data)
     reports = [compute_distances(folder, files.spec, run, progress) for files in find_matrices(folder).values()]
     return Appended(before, len(data), reports)

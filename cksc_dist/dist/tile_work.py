@@ -115,6 +115,9 @@ def run_task(task: TileTask, worker: str | None = None) -> list[tuple[Tile, Entr
 def _run_tile(opened: _Opened, todo: Todo, piece: int | None, worker: str) -> Entry:
     begin = time.perf_counter()
     files, tile = opened.files, todo.tile
+    mark = opened.ledger.read_mark(tile)
+    if mark is not None and opened.blocks.is_done(tile, mark):
+        return mark  # by a worker that was lost before it could finish the rest of its task
     grid = files.grid
     old = _kept_values(files, todo)
     kept = (0, 0) if old is None else todo.kept

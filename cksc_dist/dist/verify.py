@@ -8,24 +8,21 @@ from pathlib import Path
 import numpy as np
 
 from cksc_dist.dist.progress import Progress, Running
-from cksc_dist.dist.survey import find_damage, find_todo
+from cksc_dist.dist.survey import find_damage
 from cksc_dist.maths.metrics import pairwise_metric, pick_dims
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
-from cksc_dist.store.ledger import Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
+from cksc_dist.store.ledger import Blocks, Ledger
+from cksc_dist.store.matrix_files import MatrixFiles, damaged_axes, find_matrices
 from cksc_dist.store.metadata import damaged_metadata
-from cksc_dist.store.series_files import StoredSeries, open_series, series_digests
+from cksc_dist.store.series_files import StoredSeries, open_series
 
 __all__ = ["Verdict", "independent_engine", "verify"]
 
 # rounding of other sums in another order; anything else is an error
-LEAST = 1e-30
-
-CHECK_ROWS = 4096
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
 
 
@@ -45,6 +42,8 @@ class Verdict:
         Entries that were computed again, and the largest relative difference.
     engine
         What they were computed with.
+    axes
+        Axes that are damaged, or name other rows.
     """
 
     fingerprint: str
@@ -54,11 +53,12 @@ class Verdict:
     checked: int
     worst: float
     engine: str
+    axes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong and nothing missing."""
-        return not self.bad and not self.missing
+        return not self.bad and not self.missing and not self.axes
 
 
 def independent_engine(spec: DistanceSpec, dims: int) -> str:
@@ -102,32 +102,30 @@ def verify(
     if files_at_fault:
         return files_at_fault, []
     series = open_series(folder)
-    files_at_fault += _series_faults(series)
+    if folder.read("metadata.json") is None:
+        files_at_fault.append("metadata.json, the copies of all metadata, is lost")
+    files_at_fault += [f"series {i} ({series.ids[i]})" for i in series.changed()]
     found = [files for name, files in find_matrices(folder).items() if name.startswith(distances)]
     return files_at_fault, [_verify_matrix(files, series, sample, seed, progress) for files in found]
-
-
-def _series_faults(series: StoredSeries) -> list[str]:
-    """Return which series are not what was ingested."""
-    if not series.dims:
-        return []
-    faults = []
-    for begin in range(0, series.n, CHECK_ROWS):
-        end = min(begin + CHECK_ROWS, series.n)
-        same = (series_digests(series.select(begin, end)) == series.digests[begin:end]).all(axis=1)
-        faults += [f"series {begin + i} ({series.ids[begin + i]})" for i in np.flatnonzero(~same)]
-    return faults
 
 
 def _verify_matrix(
     files: MatrixFiles, series: StoredSeries, sample: int, seed: int | None, progress: Progress
 ) -> Verdict:
     ledger = Ledger(files.folder, files.fingerprint).load()
-    todo = {item.tile for item in find_todo(files, series, ledger)} if files.grid.n == series.n else set(ledger.entries)
-    entries = {tile: entry for tile, entry in ledger.entries.items() if tile not in todo}
+    blocks, there = Blocks(files.grid, series.digests[: files.grid.n]), files.present()
+    valid = {
+        tile: ledger.entries[tile]
+        for tile in files.grid.all_tiles()
+        if files.grid.n == series.n and blocks.is_done(tile, ledger.entries.get(tile))
+    }
+    lost = {
+        tile: f"chunk {place} is lost" for tile in valid for place in (tile, (tile[1], tile[0])) if place not in there
+    }
+    entries = {tile: entry for tile, entry in valid.items() if tile not in lost}
     progress.begin(Running(f"reading {files.fingerprint}", len(entries), len(entries)))
     try:
-        bad = find_damage(files, entries, resolve_n_jobs(-1), lambda: progress.advance(1, 0))
+        bad = lost | find_damage(files, entries, resolve_n_jobs(-1), lambda: progress.advance(1, 0))
     finally:
         progress.end()
     good = sorted(set(entries) - set(bad))
@@ -136,7 +134,11 @@ def _verify_matrix(
         engine = _referee(files.spec, series.dims)
         checked, worst, wrong = _recompute(files, series, good, sample, seed, engine)
         bad |= wrong
-    return Verdict(files.fingerprint, files.grid.tiles, len(todo), bad, checked, worst, engine)
+    missing, axes = (
+        files.grid.tiles - len(valid),
+        tuple(damaged_axes(files, series)) if files.grid.n == series.n else (),
+    )
+    return Verdict(files.fingerprint, files.grid.tiles, missing, bad, checked, worst, engine, axes)
 
 
 def _referee(spec: DistanceSpec, dims: int) -> str:
@@ -161,13 +163,23 @@ def _recompute(
         columns = [int(x) for x in rng.integers(0, values.shape[1], len(rows))]
         for i, j in zip(rows, columns, strict=True):
             a, b = grid.rows(tile[0])[0] + i, grid.rows(tile[1])[0] + j
-            expected = _distance(series.read(a, a + 1), series.read(b, b + 1), files.spec, engine)
-            off = abs(float(values[i, j]) - expected) / max(abs(expected), LEAST)
-            off = 0.0 if values[i, j] == expected else off
-            worst = max(worst, off)
-            if not off <= TOLERANCE[files.spec.dtype]:
+            x, y = series.read(a, a + 1), series.read(b, b + 1)
+            expected = _distance(x, y, files.spec, engine)
+            off = abs(float(values[i, j]) - expected)
+            worst = max(worst, off / expected if expected else off)
+            if not off <= TOLERANCE[files.spec.dtype] * expected + _rounding(x, y, files.spec):
                 wrong[tile] = f"entry ({a}, {b}) is {values[i, j]:.9g}, but {engine} finds {expected:.9g}"
     return sample, worst, wrong
+
+
+def _rounding(a: Ragged, b: Ragged, spec: DistanceSpec) -> float:
+    """Return what rounding the series themselves to the type of the matrix may cost a distance."""
+    if spec.normalise or spec.dtype == "float64":
+        return 0.0
+    largest = max(np.abs(a[0]).max(), np.abs(b[0]).max())
+    terms = (len(a[0]) + len(b[0])) * a[0].shape[1]
+    # the root of a sum of squares grows by the root of the number of terms, a sum of moduli by their number
+    return float(np.finfo(np.float32).eps * largest * (terms if spec.cost == "abs" else np.sqrt(terms)))
 
 
 def _distance(a: Ragged, b: Ragged, spec: DistanceSpec, engine: str) -> float:

@@ -115,14 +115,18 @@ class Ledger:
         """Read what is there."""
         # marks first: one that is collected meanwhile is in the file that is read after them
         names = [name for name in self._folder.files(f"{self._top}/done") if name.endswith(".json")]
-        marks = {name: entry for name in names if (entry := self._mark(name)) is not None}
+        marks = {name: entry for name in names if (entry := self._read_mark(name)) is not None}
         collected = self._folder.read_json(f"{self._top}/tiles.json") or {}
         self.entries = {_tile(name): Entry(**entry) for name, entry in collected.items()}
         self.entries |= {_tile(name.removesuffix(".json")): entry for name, entry in marks.items()}
         self._marks = set(marks)
         return self
 
-    def _mark(self, name: str) -> Entry | None:
+    def read_mark(self, tile: Tile) -> Entry | None:
+        """Return the mark of a tile that has not been collected yet; None where there is none."""
+        return self._read_mark(f"{_name(tile)}.json")
+
+    def _read_mark(self, name: str) -> Entry | None:
         """Return the entry of a mark; one that cannot be read is none, and its tile is computed again."""
         try:
             entry = self._folder.read_json(f"{self._top}/done/{name}")

@@ -24,7 +24,16 @@ from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.metadata import ensure_recorded, forget_metadata, record_metadata
 from cksc_dist.store.series_files import StoredSeries, write_array
 
-__all__ = ["MatrixFiles", "checksum", "create_matrix", "find_matrices", "grow_matrix", "open_files", "transposed"]
+__all__ = [
+    "MatrixFiles",
+    "checksum",
+    "create_matrix",
+    "damaged_axes",
+    "find_matrices",
+    "grow_matrix",
+    "open_files",
+    "transposed",
+]
 
 TOP = "distances"
 
@@ -146,6 +155,20 @@ def _write_axes(group: zarr.Group, series: StoredSeries) -> None:
         write_array(group, name, values, ("col",) if name == "col" else ("row",))
 
 
+def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
+    """Return the names of axes that are lost, damaged, or name other rows than the series."""
+    group = zarr.open_group(files.folder.zarr(read_only=True), path=files.group, mode="r")
+    bad = []
+    for name, values in (("row", series.ids), ("col", series.ids), ("label", series.labels)):
+        try:
+            array: Any = group[name]
+            if np.asarray(array[:]).tolist() != values.tolist():
+                bad.append(name)
+        except (ValueError, LookupError, TypeError, FileNotFoundError):
+            bad.append(name)
+    return bad
+
+
 def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     """Give a matrix the size and the axes of the series as they are now. The store must be held for writing.
 
@@ -153,10 +176,8 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     """
     group = zarr.open_group(files.folder.zarr(), path=files.group, mode="r+")
     distance: Any = group["distance"]
-    axes = {"row": series.ids, "col": series.ids, "label": series.labels}
-    stored: dict[str, Any] = {name: group[name] for name in axes}
-    same = all(np.asarray(stored[name][:]).tolist() == values.tolist() for name, values in axes.items())
-    if distance.shape == (series.n, series.n) and same and files.state == series.state:
+    whole = distance.shape == (series.n, series.n) and files.state == series.state
+    if whole and not damaged_axes(files, series):
         ensure_recorded(files.folder, files.group)
         return files
     forget_metadata(files.folder, files.group)

@@ -20,13 +20,14 @@ from cksc_dist.errors import InputError, StoreError
 from cksc_dist.series import Ragged, SeriesSet, label_array
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, check_store, compressors, create_root
-from cksc_dist.store.metadata import forget_metadata, record_metadata
+from cksc_dist.store.metadata import damaged_metadata, forget_metadata, record_metadata
 
 __all__ = ["StoredSeries", "append_series", "open_series", "series_digests", "write_rows", "write_series"]
 
 GROUP = "series"
 DIGEST_BYTES = 16
 TEXT_CHUNK = 2**14
+CHECK_ROWS = 4096
 
 
 def series_digests(data: SeriesSet) -> NDArray[np.uint8]:
@@ -198,6 +199,11 @@ class StoredSeries:
             raise self._damaged(name, str(error)) from error
 
     def _damaged(self, name: str, how: str) -> StoreError:
+        if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
+            return StoreError(
+                f"the metadata of {self.folder.url}/{GROUP}/{name} is damaged ({how}); mend it with: cksc verify "
+                f"{self.folder.url} --repair"
+            )
         return StoreError(
             f"{self.folder.url}/{GROUP}/{name} is damaged ({how}); ingest the series again with --replace: tiles of "
             "unchanged series are kept"
@@ -249,10 +255,27 @@ class StoredSeries:
         """Return the series of some rows, checked by their digests: frames end to end, and the edges between them."""
         first, last = int(self.offsets[begin]), int(self.offsets[end])
         values, offsets = self._read("values", first, last), self.offsets[begin : end + 1] - first
-        for k in range(end - begin):
-            if not np.array_equal(_series_digest(values[offsets[k] : offsets[k + 1]]), self.digests[begin + k]):
-                raise self._damaged("values", f"series {begin + k}, {self.ids[begin + k]}, is not what was ingested")
+        changed = self._changed(values, offsets, begin)
+        if changed:
+            raise self._damaged("values", f"series {changed[0]}, {self.ids[changed[0]]}, is not what was ingested")
         return values, offsets
+
+    def _changed(self, values: NDArray[np.float64], offsets: NDArray[np.int64], begin: int) -> list[int]:
+        """Return the rows whose series are not what was ingested."""
+        return [
+            begin + k
+            for k in range(len(offsets) - 1)
+            if not np.array_equal(_series_digest(values[offsets[k] : offsets[k + 1]]), self.digests[begin + k])
+        ]
+
+    def changed(self) -> list[int]:
+        """Read all series, and return the rows of those that are not what was ingested."""
+        rows = []
+        for begin in range(0, self.n if self.dims else 0, CHECK_ROWS):
+            end = min(begin + CHECK_ROWS, self.n)
+            first, last = int(self.offsets[begin]), int(self.offsets[end])
+            rows += self._changed(self._read("values", first, last), self.offsets[begin : end + 1] - first, begin)
+        return rows
 
     def select(self, begin: int, end: int) -> SeriesSet:
         """Return the series of some rows with their labels and ids, in memory."""
@@ -284,4 +307,6 @@ def open_series(folder: Folder) -> StoredSeries:
         how = "it is lost, or lacks what it held"
     except (ValueError, LookupError, TypeError) as error:
         how = str(error)
-    raise StoreError(f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: cksc verify --repair")
+    raise StoreError(
+        f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: cksc verify {folder.url} --repair"
+    )
