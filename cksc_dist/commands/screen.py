@@ -42,7 +42,7 @@ class Screen:
 
     def line(self, text: str = "") -> None:
         """Print a line of text as it is."""
-        print(text, file=self.stream)
+        print(text, file=self.stream, flush=True)  # in a log that somebody follows
 
     def heading(self, text: str) -> None:
         """Print a line that stands out on a terminal."""

@@ -93,7 +93,8 @@ def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
             )
         except (RuntimeError, OSError, TimeoutError) as error:
             raise ClusterError(
-                f"no cluster could be started on this machine ({error}); run the command again, or with --executor threads"
+                f"no cluster could be started on this machine ({error}); run the command again, or with "
+                "--executor threads"
             ) from error
 
 

@@ -136,14 +136,22 @@ def ingest_distances(
         raise InputError("ids: a name is used twice; the names of rows must differ")
     if row_labels.dtype.kind not in "Uiub":
         raise InputError(f"labels are of type {row_labels.dtype}; use str, int or bool, all of one kind")
+    if is_store(folder) and not replace:
+        _check_free(folder, alone=data is None)
     if data is not None:
         ingest(data, folder, replace=replace)
     with Lease(folder, "ingest"):
         if data is None:
-            if is_store(folder) and _has_series(folder) and not replace:
-                raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
             write_rows(folder, row_labels, rows, name)
         return _write_matrix(folder, matrix)
+
+
+def _check_free(folder: Folder, alone: bool) -> None:
+    """Raise a StoreError where a ready matrix would take the place of something else."""
+    if alone and _has_series(folder):
+        raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
+    if any(files.spec.metric == "external" for files in find_matrices(folder).values()):
+        raise StoreError(f"{folder.url} holds a ready matrix already; choose another store, or --replace")
 
 
 def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:

@@ -33,6 +33,8 @@ LEAST_TILE_CELLS = 10**9
 """Below a tenth of a second, a tile is not worth its files ..."""
 TILES_WANTED = 64
 """... but there should be so many for workers to share."""
+MOST_BLOCKS = 1000
+"""Of very many long series, tiles become larger instead of too many: there are half a million at most."""
 SLOW_ENGINE = 16
 """Engines other than simd take so many times longer."""
 
@@ -63,7 +65,7 @@ def tile_edge(lengths: NDArray[np.int64], dims: int, spec: DistanceSpec) -> int:
         pair = max(1, frames * dims // n)
     cells = min(TILE_CELLS, max(pair * n * n // (2 * TILES_WANTED), LEAST_TILE_CELLS))
     edge = min(isqrt(cells // pair), LARGEST_EDGE, -(-n // LANES) * LANES)
-    return max(LANES, edge // LANES * LANES)
+    return max(LANES, edge // LANES * LANES, -(-n // (MOST_BLOCKS * LANES)) * LANES)
 
 
 @dataclass(frozen=True)

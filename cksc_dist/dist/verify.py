@@ -9,6 +9,7 @@ import numpy as np
 
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.dist.survey import find_damage
+from cksc_dist.errors import StoreError
 from cksc_dist.maths.metrics import pairwise_metric, pick_dims
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import Ragged
@@ -105,7 +106,10 @@ def verify(
     if folder.read("metadata.json") is None:
         files_at_fault.append("metadata.json, the copies of all metadata, is lost")
     files_at_fault += [f"series {i} ({series.ids[i]})" for i in series.changed()]
-    found = [files for name, files in find_matrices(folder).items() if name.startswith(distances)]
+    there = find_matrices(folder)
+    found = [files for name, files in there.items() if name.startswith(distances)]
+    if distances and not found:
+        raise StoreError(f"{folder.url} has no matrix {distances}...; it holds {', '.join(there) or 'none'}")
     return files_at_fault, [_verify_matrix(files, series, sample, seed, progress) for files in found]
 
 
