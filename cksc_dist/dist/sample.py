@@ -42,11 +42,14 @@ def sample_rate(series: StoredSeries, plan: Plan, seed: int = 0) -> Rate:
 def sample_with_threads(series: StoredSeries, plan: Plan, threads: int) -> Rate:
     """Take the sample with several threads at once, as the work will run.
 
-    Writing is timed alone: threads of one process would wait for each other's Python code, which processes do not.
+    Threads that write wait for each other's Python code, processes only for memory and disk: what several threads take
+    is too much for them, what one takes alone too little, and the truth lies between.
     """
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(lambda seed: _compute(series, plan, seed), range(threads)))
-    return Rate(float(np.mean([cells for cells, _ in found])), *_write(series.folder, found[0][1]))
+        alone, ratio = _write(series.folder, found[0][1])
+        together = list(pool.map(lambda item: _write(series.folder, item[1])[0], found))
+    return Rate(float(np.mean([cells for cells, _ in found])), float(np.sqrt(alone * np.mean(together))), ratio)
 
 
 def average(rates: Sequence[Rate]) -> Rate:
@@ -58,25 +61,29 @@ def _compute(series: StoredSeries, plan: Plan, seed: int) -> tuple[float, list[N
     """Return cells a second, and the values that were computed on the way."""
     chosen = np.random.default_rng(seed).permutation(len(plan.todo))[:MOST_SAMPLES]
     _compute_piece(series, plan, plan.todo[chosen[0]])  # compiles
-    cells, pieces = 0, []
-    begin = time.perf_counter()
+    cells, seconds, pieces = 0, 0.0, []
     for k in chosen:
-        count, values = _compute_piece(series, plan, plan.todo[k])
+        count, taken, values = _compute_piece(series, plan, plan.todo[k])
         cells += count
+        seconds += taken
         pieces.append(values)
-        if time.perf_counter() - begin > SAMPLE_SECONDS:
+        if seconds > SAMPLE_SECONDS:
             break
-    return max(cells, 1) / max(time.perf_counter() - begin, 1e-9), pieces
+    return max(cells, 1) / max(seconds, 1e-9), pieces
 
 
-def _compute_piece(series: StoredSeries, plan: Plan, todo: Todo) -> tuple[int, NDArray[Any]]:
-    """Compute the first rows of a tile; return their cells and values."""
+def _compute_piece(series: StoredSeries, plan: Plan, todo: Todo) -> tuple[int, float, NDArray[Any]]:
+    """Compute the first rows of a tile; return their cells, the seconds they took, and the values."""
     i, j = todo.tile
     (row, row_end), columns = plan.grid.rows(i), plan.grid.rows(j)
     whole = max(1, plan.cells(Todo(todo.tile)))
-    rows = min(row_end - row, max(LANES, int((row_end - row) * SAMPLE_CELLS / whole) // LANES * LANES))
-    values = compute_values(series.read, (row, row + rows), columns, plan.spec)
-    return plan.cells_of_rows(todo.tile, rows), values
+    height = min(row_end - row, max(LANES, int((row_end - row) * SAMPLE_CELLS / whole) // LANES * LANES))
+    rows = (row, row + height)
+    # read before the clock starts: a worker reads a block once for many tiles
+    held = {rows: series.read(*rows), columns: series.read(*columns)}
+    begin = time.perf_counter()
+    values = compute_values(lambda first, last: held[first, last], rows, columns, plan.spec)
+    return plan.cells_of_rows(todo.tile, height), time.perf_counter() - begin, values
 
 
 def _write(folder: Folder, pieces: list[NDArray[Any]]) -> tuple[float, float]:
