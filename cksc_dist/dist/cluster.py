@@ -38,6 +38,15 @@ _CONFIG = {
     "distributed.worker.memory.pause": 0.9,
     "distributed.worker.memory.terminate": 0.98,
     "distributed.admin.tick.limit": "30s",
+    # looking after itself takes a tenth of both cores of a small machine, at the pace that is usual
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.worker.profile.interval": "250ms",
+    "distributed.worker.profile.cycle": "5s",
+    "distributed.admin.system-monitor.interval": "2s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.scheduler.work-stealing-interval": "1s",
+    "distributed.scheduler.active-memory-manager.start": False,
     "distributed.worker.preload": ["cksc_dist.dist.worker_setup"],
 }
 

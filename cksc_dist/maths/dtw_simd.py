@@ -27,8 +27,8 @@ VECTORS = 2
 ROWS_AT_MOST = 128
 """Rows of a unit, for short series: the longer the columns of the mirror that are written at once, the quicker."""
 
-WORK_A_CALL = 1e8
-"""Cells times dims of one call of compiled code: some hundredths of a second."""
+WORK_A_CALL = 1e9
+"""Cells times dims of one call of compiled code: some hundredths of a second, so that Ctrl-C need not wait."""
 
 
 class Lanes(NamedTuple):
