@@ -156,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _discard_output()
             return EXIT_BROKEN_PIPE
         except KeyboardInterrupt:
-            print("cksc: interrupted", file=sys.stderr)
+            print("cksc: interrupted; what is done in a store is kept", file=sys.stderr)
             return EXIT_INTERRUPTED
         except (CkscError, OSError) as error:
             if options.debug:
@@ -226,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_store(sub)
         add_distance_options(sub)
         add_dims_option(sub)
-        add_run_options(sub)
+        add_run_options(sub, trust=sub is distances)
 
     _add_store(command("status", _STATUS, _status))
 
@@ -236,7 +236,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--seed", type=at_least(0), metavar="N", help="which entries (others every time)")
     verify.add_argument("--distances", default="", metavar="PREFIX", help="first letters of matrices to check (all)")
     verify.add_argument("--repair", action="store_true", help="restore metadata, compute bad tiles again")
-    add_run_options(verify)
+    add_run_options(verify, trust=False)
 
     append = command("append", _APPEND, _append)
     _add_store(append)

@@ -37,6 +37,7 @@ def main() -> int:
     parser.add_argument("--per-class", type=at_least(4), default=150, metavar="N", help="made series a class (150)")
     parser.add_argument("--sparsity", type=at_least(1), default=6, metavar="T0", help="(%(default)s)")
     parser.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="of made series and split (0)")
+    parser.add_argument("--replace", action="store_true", help="put the series in the place of others in the store")
     add_run_options(parser, always_dask=True)
     options = parser.parse_args()
     try:
@@ -57,7 +58,7 @@ def run_job(options: argparse.Namespace) -> None:
         data = make_gestures(n_per_class=options.per_class, n_classes=8, random_state=options.seed)
         screen.line("no --data: made series stand in for the dynamic textures of DynTex++")
     screen.line(f"{data}")
-    ingest(data, options.store)
+    ingest(data, options.store, replace=options.replace)
 
     with connected(run, run.workers or resolve_n_jobs(-1)) as client:
         report = compute_distances(options.store, DistanceSpec(), run, WorkScreen(screen), client=client)

@@ -264,7 +264,7 @@ def test_a_ready_matrix_without_series(tmp_path: Path, ready: Path, typed: Typed
     store = tmp_path / "ready.zarr"
     code, out, _ = typed("ingest", store, "--distances", ready)
     assert code == 0
-    assert re.search(r"ready matrix of 45 rows: distances/\w{16}\n", out)
+    assert re.search(r"ready matrix of 45 rows; open it with: open_matrix\(.+, \"\w{6}\"\)\n", out)
     D = open_matrix(store)
     np.testing.assert_array_equal(D[:, :], pairwise_dtw(DATA))
     assert D.labels.tolist() == DATA.labels.tolist()
@@ -583,7 +583,7 @@ def test_append_goes_on_after_a_kill(done: Path, tmp_path: Path, typed: Typed, m
         patch.setattr(ingest_module, "compute_distances", stop)
         code, _, error = typed("append", done, tmp_path / "more.npz")
     assert code == 130
-    assert error == "cksc: interrupted\n"
+    assert error == "cksc: interrupted; what is done in a store is kept\n"
     _, out, _ = typed("status", done)
     assert f"cksc distances {done}" in out
     code, out, _ = typed("append", done, tmp_path / "more.npz")

@@ -74,8 +74,8 @@ def add_dims_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = False) -> None:
-    """Add how work is run; a job that always uses Dask has no executor to choose."""
+def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = False, trust: bool = True) -> None:
+    """Add how work is run; a job that always uses Dask has no executor to choose, a plan nothing to trust."""
     group = parser.add_argument_group("how to run (changes no value)")
     group.add_argument("--scheduler", metavar="ADDR", help="a running Dask scheduler, as tcp://host:8786")
     if always_dask:
@@ -92,7 +92,14 @@ def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = Fals
     group.add_argument(
         "--memory", type=_memory, metavar="SIZE", help="of one worker, as 2GiB (its share of the machine's)"
     )
-    group.add_argument("--trust", action="store_true", help="do not read again the tiles that are done")
+    if trust:
+        group.add_argument(
+            "--trust",
+            action="store_true",
+            help="take the ledger's word for tiles that are done; otherwise all of them are read and checked first",
+        )
+    else:
+        parser.set_defaults(trust=False)
 
 
 def distance_specs(options: argparse.Namespace, count_dims: Callable[[str], int]) -> list[DistanceSpec]:

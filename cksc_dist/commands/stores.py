@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from cksc_dist.io import read
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.lease import Lease
+from cksc_dist.store.lease import Lease, silence
 from cksc_dist.store.matrix import describe
 from cksc_dist.store.matrix_files import find_matrices
 from cksc_dist.store.metadata import ensure_recorded, restore_metadata
@@ -35,7 +36,7 @@ BAD_SHOWN = 20
 
 
 def ingest(
-    sources: Sequence[Path], store: str, reader_options: Mapping[str, Any], matrix: Path | None, replace: bool
+    sources: Sequence[Path], store: str, reader_options: Mapping[str, Any], matrix: Path | None, replace_old: bool
 ) -> None:
     """Read series and write them into a store; with a ready matrix, that as well."""
     screen = Screen()
@@ -48,14 +49,13 @@ def ingest(
     if matrix is not None:
         values, labels, ids = read_matrix(matrix)
         name = ingesting.ingest_distances(
-            values, store, data=data, labels=labels, ids=ids, name=matrix.stem, replace=replace
+            values, store, data=data, labels=labels, ids=ids, name=matrix.stem, replace=replace_old
         )
-        screen.line(f"ready matrix of {len(values):,} rows: distances/{name}")
-    else:
-        assert data is not None
-        if not ingesting.ingest(data, store, replace=replace):
-            screen.line(f"{store} holds just these series already; nothing to do")
-            return
+        screen.line(f'ready matrix of {len(values):,} rows; open it with: open_matrix("{store}", "{name[:6]}")')
+        return
+    if data is not None and not ingesting.ingest(data, store, replace=replace_old):
+        screen.line(f"{store} holds just these series already; nothing to do")
+        return
     screen.line(f"written to {store} in {in_time(time.perf_counter() - begin)}; next: cksc distances {store}")
 
 
@@ -133,6 +133,9 @@ def status(store: str) -> None:
             f"being written by process {found.writer['process']} on {found.writer['host']} ({found.writer['purpose']}) "
             f"for {in_time(time.time() - found.writer['since'])}"
         )
+        quiet = silence(found.writer)
+        if quiet is not None:
+            screen.line(f"no sign of life from it for {in_time(quiet)}: if it is dead, the next run takes over")
     if not found.matrices:
         screen.line(f"no matrix yet; compute one with: cksc distances {store}")
     for matrix in found.matrices:
@@ -175,9 +178,13 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     for verdict in verdicts:
         _print_verdict(screen, verdict)
         if (verdict.bad or verdict.axes) and repair and not faults:
-            spec = find_matrices(folder)[verdict.fingerprint].spec
-            _print_report(screen, compute_distances(folder, spec, run, WorkScreen(screen), suspects=list(verdict.bad)))
-        elif not verdict.ok:
+            spec, bad = find_matrices(folder)[verdict.fingerprint].spec, list(verdict.bad)
+            # all else has just been read
+            trusting = replace(run, trust=True)
+            _print_report(screen, compute_distances(folder, spec, trusting, WorkScreen(screen), suspects=bad))
+            _, (verdict,) = verify_store(folder, sample, seed, WorkScreen(screen), verdict.fingerprint)
+            _print_verdict(screen, verdict)
+        if not verdict.ok:
             code = 1
     if code and not repair:
         screen.line(f"mend it with: cksc verify {store} --repair")

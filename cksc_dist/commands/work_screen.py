@@ -60,6 +60,10 @@ class WorkScreen(Progress):
             self._spoke = time.monotonic()
             self._screen.line(self._state())
 
+    def tick(self) -> None:
+        """Show that time passes."""
+        self.advance(0, 0, 0)
+
     def _rate(self) -> str:
         seconds = time.monotonic() - self._begin
         return f"{in_units(self._pairs / seconds)}pairs/s" if self._pairs and seconds else ""

@@ -17,7 +17,7 @@ from cksc_dist.dist.ship import ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
-__all__ = ["check_code", "connected", "dashboard_of", "slots_of"]
+__all__ = ["check_code", "connected", "dashboard_of", "memory_of_workers", "slots_of"]
 
 # versions of one minor release understand each other's tasks; others are known not to
 MUST_AGREE = ("numpy", "numba", "zarr", "dask")
@@ -35,7 +35,8 @@ _CONFIG = {
     # results are a few bytes: nothing to spill, and a tile comes and goes
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
-    "distributed.worker.memory.pause": 0.9,
+    # what is not spilled does not shrink: a worker that paused would never go on
+    "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": 0.98,
     "distributed.admin.tick.limit": "30s",
     # looking after itself takes a tenth of both cores of a small machine, at the pace that is usual
@@ -119,6 +120,18 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in levels.items():
             logger.setLevel(level)
+
+
+def _memory_limit(dask_worker: Any) -> tuple[int | None, int]:
+    """Return what a worker may use, and its threads; runs there."""
+    limit = dask_worker.memory_manager.memory_limit
+    return limit, dask_worker.state.nthreads
+
+
+def memory_of_workers(client: Client) -> int | None:
+    """Return the bytes that one thread of the smallest worker may use; None where there is no limit."""
+    shares = [limit // threads for limit, threads in client.run(_memory_limit).values() if limit]
+    return min(shares, default=None)
 
 
 def dashboard_of(client: Client) -> str:

@@ -43,8 +43,11 @@ SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
 
 
-def _run_on_worker(task: TileTask) -> Done:
-    return run_task(task, str(get_worker().name))
+def _run_on_worker(task: TileTask) -> Done | CkscError:
+    try:
+        return run_task(task, str(get_worker().name))
+    except CkscError as error:
+        return error  # which no second try would mend
 
 
 def _sample_on_worker(url: str, plan: Plan, seed: int) -> Rate:
@@ -123,8 +126,9 @@ class DaskExecutor:
         durations: list[float] = []
         try:
             while True:
-                room = max(0, TASKS_AHEAD * self.slots - len(flights))
-                new = [_Flight(*item) for item in islice(left, room)]
+                room = TASKS_AHEAD * self.slots - len(flights)
+                # in batches, as many as there are slots: one by one each costs some milliseconds
+                new = [_Flight(*item) for item in islice(left, room)] if room >= self.slots else []
                 self._send(new, flights, finished)
                 if not flights:
                     return
@@ -132,8 +136,9 @@ class DaskExecutor:
                     future = finished.get(timeout=LOOK_SECONDS)
                 except queue.Empty:
                     self._check_scheduler()
-                    if len(new) < room:  # nothing is left to send
+                    if self.slots <= room and len(new) < room:  # nothing is left to send
                         self._back_up(flights, durations, finished)
+                    yield []
                     continue
                 flight = flights.get(_number(future))
                 if flight is None:
@@ -187,7 +192,9 @@ class DaskExecutor:
         """Return what a task gave; None where a copy of it still runs."""
         if future.status == "finished":
             with self._words():
-                done: Done = future.result()
+                done: Done | CkscError = future.result()
+            if isinstance(done, CkscError):
+                raise done
             return done
         others = [copy for copy in flight.copies if copy is not future and copy.status == "pending"]
         if others and future.status != "cancelled":

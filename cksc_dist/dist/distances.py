@@ -116,6 +116,7 @@ def compute_distances(
     spec = spec.resolved()
     series = open_series(folder)
     with Lease(folder, "distances") as lease, ExitStack() as stack:
+        series = open_series(folder)  # as they are now that nobody else can change them
         files = _ready_matrix(series, spec, run)
         swept = folder.sweep()
         if swept:
@@ -134,12 +135,21 @@ def compute_distances(
         plan = make_plan(series, files, todo)
         if not todo:
             return Report(files.fingerprint, series.n, files.grid.tiles, 0, 0, 0, bad, 0.0, "none needed", None)
-        executor, name, rate, dashboard = stack.enter_context(chosen_executor(series, plan, run, progress, client))
-        memory = memory_of(run)
+        executor, name, rate, dashboard, memory = stack.enter_context(
+            chosen_executor(series, plan, run, progress, client)
+        )
         need = plan.need(rate, executor.slots, memory)
         check_room(folder, plan, rate)
         tasks = [
-            TileTask(folder.url, files.fingerprint, files.grid.edge, series.state, tuple(group), plan.piece(memory))
+            TileTask(
+                folder.url,
+                files.fingerprint,
+                files.grid.edge,
+                series.state,
+                tuple(group),
+                plan.piece(memory),
+                lease.token,
+            )
             for group in plan.tasks(rate, executor.slots)
         ]
         progress.begin(Running("distances", need.cells, need.tiles, name, executor.slots, dashboard))
@@ -174,12 +184,15 @@ def _execute(
                 ledger.add(tile, entry)
                 pairs += entry.computed
                 progress.advance(cost[tile], entry.computed)
+            if not done:
+                progress.tick()
             lease.check()
             if time.monotonic() - collected > COLLECT_SECONDS:
                 ledger.collect()
                 collected = time.monotonic()
     finally:
-        ledger.collect()
+        if lease.held:  # otherwise the ledger is somebody else's; the marks are in the store
+            ledger.collect()
     return pairs
 
 

@@ -18,6 +18,9 @@ from cksc_dist.store.ledger import Entry
 __all__ = ["Executor", "SerialExecutor", "ThreadExecutor"]
 
 Done = list[tuple[Tile, Entry]]
+"""What a task gives; an empty one tells that time passes while nothing is done."""
+
+TICK_SECONDS = 1.0
 
 
 class Executor(Protocol):
@@ -60,7 +63,9 @@ class ThreadExecutor:
             running: set[Future[Done]] = {pool.submit(run_task, task) for task in islice(left, 2 * self.slots)}
             try:
                 while running:
-                    finished, running = wait(running, return_when=FIRST_COMPLETED)
+                    finished, running = wait(running, timeout=TICK_SECONDS, return_when=FIRST_COMPLETED)
+                    if not finished:
+                        yield []
                     running |= {pool.submit(run_task, task) for task in islice(left, len(finished))}
                     for future in finished:
                         yield future.result()

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 
 from cksc_dist.dist.plan import Need, Plan, Rate, Todo, tile_edge
-from cksc_dist.dist.sample import sample_with_threads
+from cksc_dist.dist.sample import few_tiles, sample_with_threads
 from cksc_dist.dist.survey import find_todo
 from cksc_dist.errors import InputError, PlanError
 from cksc_dist.maths.metrics import check_metric
@@ -80,11 +80,15 @@ def forecast(
     workers = workers_of(run)
     with ExitStack() as stack:
         if run.scheduler is not None:
-            from cksc_dist.dist.cluster import connected
+            from cksc_dist.dist.cluster import check_code, connected, memory_of_workers
             from cksc_dist.dist.dask_executor import DaskExecutor
 
-            executor = DaskExecutor(stack.enter_context(connected(run, workers)))
-            rate, workers = executor.sample(folder.url, plan), run.workers or executor.slots
+            client = stack.enter_context(connected(run, workers))
+            check_code(client)
+            executor = DaskExecutor(client)
+            memory = run.memory or memory_of_workers(client)
+            plan.piece(memory)
+            rate, workers = executor.sample(folder.url, few_tiles(plan)), run.workers or executor.slots
         else:
             rate = sample_with_threads(series, plan, min(workers, resolve_n_jobs(-1)))
     need = plan.need(rate, workers, memory)
@@ -114,7 +118,7 @@ def new_edge(series: StoredSeries, spec: DistanceSpec) -> int:
 def make_plan(series: StoredSeries, files: MatrixFiles, todo: Sequence[Todo] | None = None) -> Plan:
     """Return the plan of a matrix; ``todo`` None: of all its tiles."""
     lengths = series.lengths if series.dims else np.ones(series.n, np.int64)
-    return Plan(files.grid, lengths, _dims(series, files.spec), files.spec, todo)
+    return Plan(files.grid, lengths, _dims(series, files.spec), files.spec, todo, max(1, series.dims))
 
 
 def check_room(folder: Folder, plan: Plan, rate: Rate) -> None:

@@ -24,7 +24,7 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, is_store
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.ledger import Blocks, Entry, Ledger
-from cksc_dist.store.matrix_files import checksum, create_matrix, find_matrices
+from cksc_dist.store.matrix_files import checksum, create_matrix, find_matrices, remove_matrix
 from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
     GROUP,
@@ -128,6 +128,8 @@ def ingest_distances(
         raise InputError("distances have one row; they need two at least")
     if data is not None and len(data) != n:
         raise InputError(f"distances have {n} rows, but there are {len(data)} series")
+    if data is not None:
+        _check_names(data, labels, ids)
     rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
     row_labels = np.full(n, "?") if labels is None else label_array(labels)
     if data is None and not len(rows) == len(row_labels) == n:
@@ -146,6 +148,13 @@ def ingest_distances(
         return _write_matrix(folder, matrix)
 
 
+def _check_names(data: SeriesSet, labels: NDArray[Any] | None, ids: NDArray[np.str_] | None) -> None:
+    """Raise an InputError where a matrix names its rows otherwise than its series do."""
+    for what, given, own in (("labels", labels, data.labels), ("ids", ids, data.ids)):
+        if given is not None and np.asarray(given).tolist() != own.tolist():
+            raise InputError(f"the {what} beside the distances are not those of the series; bring both in one order")
+
+
 def _check_free(folder: Folder, alone: bool) -> None:
     """Raise a StoreError where a ready matrix would take the place of something else."""
     if alone and _has_series(folder):
@@ -157,6 +166,9 @@ def _check_free(folder: Folder, alone: bool) -> None:
 def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
     series = open_series(folder)
     spec = DistanceSpec(metric="external", dtype=str(matrix.dtype))
+    for files in find_matrices(folder).values():
+        if files.spec.metric == "external" and files.spec != spec:
+            remove_matrix(files)
     plain = DistanceSpec(metric="euclidean")
     files = create_matrix(folder, spec, series, tile_edge(np.ones(series.n, np.int64), 1, plain))
     ledger, blocks = Ledger(folder, files.fingerprint), Blocks(files.grid, series.digests)

@@ -137,12 +137,21 @@ class Plan:
         Resolved settings.
     todo
         What to compute; None: everything.
+    stored_dims
+        Dimensions that are read, some of which may not be compared; None: as many.
     """
 
     def __init__(
-        self, grid: Grid, lengths: NDArray[np.int64], dims: int, spec: DistanceSpec, todo: Sequence[Todo] | None = None
+        self,
+        grid: Grid,
+        lengths: NDArray[np.int64],
+        dims: int,
+        spec: DistanceSpec,
+        todo: Sequence[Todo] | None = None,
+        stored_dims: int | None = None,
     ) -> None:
         self.grid, self.dims, self.spec = grid, dims, spec
+        self.stored_dims = stored_dims or dims
         self.lengths = lengths
         self.todo = [Todo(tile) for tile in grid.all_tiles()] if todo is None else list(todo)
 
@@ -239,8 +248,8 @@ class Plan:
         """Return the bytes that a worker needs which takes so many series at a time."""
         longest = int(self.lengths.max())
         frames = min(piece * longest, int(np.sort(self.lengths)[-2 * piece :].sum()))
-        # each side: as read, one dimension's choice or scaling of it, and packed; and some in the cache
-        series = 2 * frames * self.dims * (3 * 8 + np.dtype(self.spec.dtype).itemsize)
+        # each side: as read, chosen or scaled, packed; and some in the cache
+        series = 2 * frames * (self.stored_dims * 8 + self.dims * (2 * 8 + np.dtype(self.spec.dtype).itemsize))
         # values, their mirror, compressed, and what the engine returned
         tile = self.tile_bytes((0, 0)) * 4
         return BASE_BYTES + series + tile

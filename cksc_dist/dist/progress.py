@@ -47,5 +47,8 @@ class Progress:
     def advance(self, work: int, pairs: int, tiles: int = 1) -> None:
         """So much work was done: units, pairs of series, tiles."""
 
+    def tick(self) -> None:
+        """A second has passed without anything new."""
+
     def end(self) -> None:
         """Work is over, done or not."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from cksc_dist.dist.forecast import make_plan
 from cksc_dist.dist.plan import Plan
 from cksc_dist.dist.survey import find_todo
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Grid
 from cksc_dist.store.lease import holder
 from cksc_dist.store.ledger import Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
@@ -78,21 +78,18 @@ def store_status(store: str | Path | Folder) -> StoreStatus:
 
 def _matrix_status(files: MatrixFiles, series: StoredSeries, at_work: bool) -> MatrixStatus:
     ledger = Ledger(files.folder, files.fingerprint).load()
-    spec = files.spec
-    dims = max(1, series.dims) if spec.dims is None else len(spec.dims)
-    lengths = series.lengths if series.dims else np.ones(series.n, np.int64)
-    grown = files.grid.n != series.n
-    todo = [] if grown else find_todo(files, series, ledger)
-    everything = Plan(files.grid, lengths[: files.grid.n], dims, spec)
-    total = sum(map(everything.cells, everything.todo))
-    left = total if grown else sum(map(everything.cells, todo))
+    # series may have been added since
+    files = MatrixFiles(files.folder, files.spec, Grid(series.n, files.grid.edge))
+    todo = find_todo(files, series, ledger)
+    everything = make_plan(series, files)
+    total, left = (sum(map(everything.cells, tiles)) for tiles in (everything.todo, todo))
     rate, pairs, workers = _recent(everything, ledger.entries, at_work)
     return MatrixStatus(
         fingerprint=files.fingerprint,
-        spec=spec,
+        spec=files.spec,
         group=files.group,
         tiles=files.grid.tiles,
-        done=0 if grown else files.grid.tiles - len(todo),
+        done=files.grid.tiles - len(todo),
         share=1.0 if not total else 1 - left / total,
         disk=sum(files.present().values()),
         cpu_seconds=sum(entry.seconds for entry in ledger.entries.values()),
@@ -107,7 +104,8 @@ def _recent(
 ) -> tuple[float | None, float | None, tuple[str, ...]]:
     """Return cells and pairs a second, and the workers, of the last minute."""
     now = time.time()
-    recent = {tile: entry for tile, entry in entries.items() if now - entry.at < RECENT_SECONDS}
+    blocks = plan.grid.blocks
+    recent = {tile: entry for tile, entry in entries.items() if now - entry.at < RECENT_SECONDS and tile[1] < blocks}
     if not at_work or not recent:
         return None, None, ()
     began = min(entry.at - entry.seconds for entry in recent.values())

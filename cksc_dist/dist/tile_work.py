@@ -26,6 +26,7 @@ from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
+from cksc_dist.store.lease import holds
 from cksc_dist.store.ledger import Blocks, Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, checksum, open_files
 from cksc_dist.store.series_files import open_series
@@ -51,6 +52,8 @@ class TileTask:
         Tiles.
     piece
         Series to take at a time; None: whole tiles.
+    token
+        Of the lease that the run holds: a task that outlives its run writes nothing. Empty: not looked at.
     """
 
     url: str
@@ -59,6 +62,7 @@ class TileTask:
     state: str
     todo: tuple[Todo, ...]
     piece: int | None = None
+    token: str = ""
 
 
 class _BlockCache:
@@ -109,10 +113,10 @@ def run_task(task: TileTask, worker: str | None = None) -> list[tuple[Tile, Entr
     """Compute the tiles of a task, and return what is now in the ledger about them."""
     opened = _opened(task.url, task.fingerprint, task.edge, task.state)
     name = worker or f"{socket.gethostname()}:{os.getpid()}"
-    return [(todo.tile, _run_tile(opened, todo, task.piece, name)) for todo in task.todo]
+    return [(todo.tile, _run_tile(opened, todo, task, name)) for todo in task.todo]
 
 
-def _run_tile(opened: _Opened, todo: Todo, piece: int | None, worker: str) -> Entry:
+def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str) -> Entry:
     begin = time.perf_counter()
     files, tile = opened.files, todo.tile
     mark = opened.ledger.read_mark(tile)
@@ -121,8 +125,10 @@ def _run_tile(opened: _Opened, todo: Todo, piece: int | None, worker: str) -> En
     grid = files.grid
     old = _kept_values(files, todo)
     kept = (0, 0) if old is None else todo.kept
-    values = compute_values(opened.read, grid.rows(tile[0]), grid.rows(tile[1]), files.spec, piece, old)
+    values = compute_values(opened.read, grid.rows(tile[0]), grid.rows(tile[1]), files.spec, task.piece, old)
     _check_values(values, grid.rows(tile[0])[0], grid.rows(tile[1])[0])
+    if task.token and not holds(files.folder, task.token):
+        raise StoreError(f"{task.url} is not held by this run any more; what is done is kept")
     files.write_tile(tile, values)
     rows, columns = values.shape
     pairs = grid.pairs(tile) - (kept[0] * (kept[0] - 1) // 2 if tile[0] == tile[1] else kept[0] * kept[1])

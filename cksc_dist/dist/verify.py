@@ -178,12 +178,12 @@ def _recompute(
 
 def _rounding(a: Ragged, b: Ragged, spec: DistanceSpec) -> float:
     """Return what rounding the series themselves to the type of the matrix may cost a distance."""
-    if spec.normalise or spec.dtype == "float64":
-        return 0.0
-    largest = max(np.abs(a[0]).max(), np.abs(b[0]).max())
-    terms = (len(a[0]) + len(b[0])) * a[0].shape[1]
+    frames = len(a[0]) + len(b[0])
+    # of values with mean 0 and deviation 1, none exceeds the root of their number
+    largest = np.sqrt(frames) if spec.normalise else max(np.abs(a[0]).max(), np.abs(b[0]).max())
+    terms = frames * a[0].shape[1]
     # the root of a sum of squares grows by the root of the number of terms, a sum of moduli by their number
-    return float(np.finfo(np.float32).eps * largest * (terms if spec.cost == "abs" else np.sqrt(terms)))
+    return float(np.finfo(spec.dtype).eps * largest * (terms if spec.cost == "abs" else np.sqrt(terms)))
 
 
 def _distance(a: Ragged, b: Ragged, spec: DistanceSpec, engine: str) -> float:

@@ -56,13 +56,11 @@ def is_store(folder: Folder) -> bool:
 def _attributes(folder: Folder) -> dict[str, Any] | None:
     content = folder.read("zarr.json")
     if content is None:
+        if folder.local is not None and folder.local.is_file():
+            raise StoreError(f"{folder.url} is a file; a store is a folder: choose another place")
         # an empty place is fine, a full one is somebody's
-        if folder.local is not None and folder.local.exists():
-            if not folder.local.is_dir():
-                raise StoreError(f"{folder.url} is a file; a store is a folder: choose another place")
-            strange = [path.name for path in folder.local.iterdir() if not path.name.startswith("lock.json")]
-            return {"format": strange} if strange else None
-        return None
+        strange = [name for name in folder.names("") if not name.startswith("lock.json")]
+        return {"format": strange} if strange else None
     try:
         return dict(json.loads(content)["attributes"])
     except (ValueError, KeyError, TypeError) as error:

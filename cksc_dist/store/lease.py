@@ -19,7 +19,7 @@ import psutil
 from cksc_dist.errors import StoreBusyError, StoreError
 from cksc_dist.store.folder import Folder, json_record
 
-__all__ = ["Lease", "holder"]
+__all__ = ["Lease", "holder", "holds", "silence"]
 
 KEY = "lock.json"
 _KINDS = {"host": str, "process": int, "born": float, "token": str, "purpose": str, "since": float, "heartbeat": float}
@@ -29,10 +29,31 @@ STILL = 4 * HEARTBEAT
 """Without a sign for so long, a lease of another host is over."""
 
 
+def _namespace() -> str:
+    with suppress(OSError):
+        return os.readlink("/proc/self/ns/pid")
+    return ""
+
+
+NAMESPACE = _namespace()
+
+
 def holder(folder: Folder) -> dict[str, Any] | None:
     """Return who is writing the store now: host, process, purpose, since; None where nobody is."""
     record = _read(folder)
     return None if record is None or _is_dead(record) else record
+
+
+def holds(folder: Folder, token: str) -> bool:
+    """Tell whether the store is held by the lease of a token."""
+    record = _read(folder)
+    return bool(record and record["token"] == token)
+
+
+def silence(record: dict[str, Any]) -> float | None:
+    """Return for how many seconds a writer elsewhere has given no sign of life; None while that is not long."""
+    seconds = time.time() - float(record["heartbeat"])
+    return seconds if seconds > STILL else None
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
@@ -50,7 +71,12 @@ def _is_dead(record: dict[str, Any]) -> bool:
     """Tell whether a lease is over for sure, without waiting."""
     if not record:
         return True
-    return record["host"] == socket.gethostname() and not _runs(record["process"], record["born"])
+    return _is_here(record) and not _runs(record["process"], record["born"])
+
+
+def _is_here(record: dict[str, Any]) -> bool:
+    """Tell whether a lease is of this host, and of this container: process numbers mean nothing elsewhere."""
+    return bool(record["host"] == socket.gethostname() and record.get("namespace", NAMESPACE) == NAMESPACE)
 
 
 def _runs(process: int, born: float) -> bool:
@@ -86,6 +112,7 @@ class Lease:
         self._folder = folder
         self._record: dict[str, Any] = {
             "host": socket.gethostname(),
+            "namespace": NAMESPACE,
             "process": os.getpid(),
             "born": psutil.Process().create_time(),
             "token": uuid.uuid4().hex,
@@ -108,6 +135,16 @@ class Lease:
         self._thread.join()
         if (found := _read(self._folder)) and found["token"] == self._record["token"]:
             self._folder.remove(KEY)
+
+    @property
+    def token(self) -> str:
+        """What tells this lease from all others."""
+        return str(self._record["token"])
+
+    @property
+    def held(self) -> bool:
+        """Whether nobody else has taken the store over."""
+        return not self._lost
 
     def check(self) -> None:
         """Raise a StoreBusyError if somebody else has taken the store over: this process was silent for too long."""
@@ -134,7 +171,7 @@ class Lease:
         found = _read(self._folder)
         if found is None:
             return  # given back meanwhile
-        if not _is_dead(found) and (found["host"] == self._record["host"] or self._stirs(found)):
+        if not _is_dead(found) and (_is_here(found) or self._stirs(found)):
             raise StoreBusyError(
                 f"{self._folder.url} is being written by process {found['process']} on {found['host']} "
                 f"({found['purpose']}); wait for it, or watch it with: cksc status {self._folder.url}"

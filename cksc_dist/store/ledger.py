@@ -146,17 +146,17 @@ class Ledger:
     def drop(self, tiles: Iterable[Tile]) -> None:
         """Forget tiles, for good."""
         tiles = list(tiles)
+        names = {f"{_name(tile)}.json" for tile in tiles} & self._marks
+        self._folder.remove_many([f"{self._top}/done/{name}" for name in sorted(names)])
+        self._marks -= names
         for tile in tiles:
             self.entries.pop(tile, None)
-            self._folder.remove(f"{self._top}/done/{_name(tile)}.json")
-            self._marks.discard(f"{_name(tile)}.json")
         if tiles:
             self._write()
 
     def clear(self) -> None:
         """Forget everything: the matrix is made anew."""
-        for name in self._folder.files(self._top):
-            self._folder.remove(f"{self._top}/{name}")
+        self._folder.remove_many([f"{self._top}/{name}" for name in self._folder.files(self._top)])
         self.entries, self._marks = {}, set()
 
     def collect(self) -> None:
@@ -164,14 +164,13 @@ class Ledger:
         if not self._marks:
             return
         self._write()
-        for name in self._marks:
-            self._folder.remove(f"{self._top}/done/{name}")
+        self._folder.remove_many([f"{self._top}/done/{name}" for name in sorted(self._marks)])
         self._marks.clear()
 
     def _write(self) -> None:
-        self._folder.write_json(
-            f"{self._top}/tiles.json", {_name(tile): asdict(entry) for tile, entry in sorted(self.entries.items())}
-        )
+        entries = {_name(tile): vars(entry) for tile, entry in sorted(self.entries.items())}
+        # on the disk before the marks go
+        self._folder.write_json(f"{self._top}/tiles.json", entries, durable=True)
 
 
 def _name(tile: Tile) -> str:

@@ -12,13 +12,13 @@ from numpy.typing import ArrayLike, NDArray
 from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.grid import Tile
+from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.kernel_view import KernelView, positions
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
-__all__ = ["DistanceMatrix", "open_matrix"]
+__all__ = ["DistanceMatrix", "count_missing", "open_matrix"]
 
 
 def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
@@ -47,7 +47,7 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
     folder = Folder(store)
     series = open_series(folder)
     found = {name: files for name, files in find_matrices(folder).items() if name.startswith(distances)}
-    unfinished = {name: _missing(files, series) for name, files in found.items()}
+    unfinished = {name: count_missing(files, series) for name, files in found.items()}
     finished = [name for name, missing in unfinished.items() if not missing]
     if len(finished) == 1:
         return DistanceMatrix(found[finished[0]], series)
@@ -58,22 +58,24 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
     if unfinished:
         name = min(unfinished, key=lambda each: unfinished[each])
         raise StoreError(
-            f"{where}: matrix {name} is not finished, {unfinished[name]:,} of {found[name].grid.tiles:,} tiles are "
-            f"missing; compute them with: cksc distances {folder.url}"
+            f"{where}: matrix {name} is not finished, {unfinished[name]:,} of "
+            f"{Grid(series.n, found[name].grid.edge).tiles:,} tiles are missing; compute them with: cksc distances "
+            f"{folder.url}"
         )
     raise StoreError(f"{where} has no such matrix; compute one with: cksc distances {folder.url}")
 
 
-def _missing(files: MatrixFiles, series: StoredSeries) -> int:
+def count_missing(files: MatrixFiles, series: StoredSeries) -> int:
     """Return how many tiles are not there, or not vouched for by the ledger."""
-    if files.grid.n != series.n:
-        return files.grid.tiles
+    resized = files.grid.n != series.n
+    files = MatrixFiles(files.folder, files.spec, Grid(series.n, files.grid.edge))
     ledger, blocks = Ledger(files.folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
     there = files.present()
-    return sum(
+    missing = sum(
         not (tile in there and (tile[1], tile[0]) in there and blocks.is_done(tile, ledger.entries.get(tile)))
         for tile in files.grid.all_tiles()
     )
+    return max(missing, int(resized))
 
 
 def describe(spec: DistanceSpec) -> str:

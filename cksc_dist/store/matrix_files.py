@@ -32,6 +32,7 @@ __all__ = [
     "find_matrices",
     "grow_matrix",
     "open_files",
+    "remove_matrix",
     "transposed",
 ]
 
@@ -155,6 +156,13 @@ def _write_axes(group: zarr.Group, series: StoredSeries) -> None:
         write_array(group, name, values, ("col",) if name == "col" else ("row",))
 
 
+def remove_matrix(files: MatrixFiles) -> None:
+    """Remove a matrix and its ledger. The store must be held for writing."""
+    forget_metadata(files.folder, files.group)
+    Ledger(files.folder, files.fingerprint).clear()
+    del zarr.open_group(files.folder.zarr(), path=TOP, mode="r+")[files.fingerprint]
+
+
 def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
     """Return the names of axes that are lost, damaged, or name other rows than the series."""
     group = zarr.open_group(files.folder.zarr(read_only=True), path=files.group, mode="r")
@@ -195,7 +203,7 @@ def find_matrices(folder: Folder) -> dict[str, MatrixFiles]:
     """
     check_store(folder)
     recorded = _fingerprints(folder)
-    names = sorted(set(folder.folders(TOP)) | recorded)
+    names = sorted(set(folder.names(TOP, folders_only=True)) | recorded)
     if names:
         _check_top(folder)
     return {name: open_files(folder, name) for name in names if name in recorded or _is_made(folder, name)}

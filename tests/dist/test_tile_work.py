@@ -189,6 +189,7 @@ def test_a_task_that_runs_again_writes_the_same_bytes(tmp_path: Path, piece: int
     todo = [Todo(tile) for tile in made.files.grid.all_tiles()]
     run_task(made.task(*todo))
     before = files_below(made.path / "distances")
+    shutil.rmtree(made.path / "ledger")  # otherwise its marks would tell that all is done
     run_task(made.task(*todo, piece=piece))
     assert files_below(made.path / "distances") == before
 
@@ -202,6 +203,7 @@ def test_kept_values_that_are_damaged_are_computed_again(tmp_path: Path) -> None
     for fault in ("none", "checksum", "bits"):
         if fault == "bits":
             flip_bit(chunk_path(made.path, 1, 2))
+        shutil.rmtree(made.path / "ledger")  # otherwise its mark would tell that the tile is done
         todo = Todo((1, 2), (16, 8), kept if fault != "checksum" else kept + 1)
         ((_, entry),) = run_task(made.task(todo))
         assert entry.computed == (16 * 5 if fault == "none" else 16 * 13)

@@ -178,7 +178,7 @@ def test_marks_of_others_are_not_removed_by_collecting(folder: Folder) -> None:
     assert loaded(folder) == {tile: entries[tile] for tile in ((0, 0), (1, 2))}
 
 
-@pytest.mark.parametrize("step", ["_write", "remove"])
+@pytest.mark.parametrize("step", ["_write", "remove_many"])
 def test_collecting_may_be_killed_at_any_step(folder: Folder, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = entries_of(Blocks(GRID, digests(10)))
     ledger = Ledger(folder, NAME)
