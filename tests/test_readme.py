@@ -45,7 +45,7 @@ def test_commands_that_are_named_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_demo", "_info", "_ingest", "_plan", "_distances", "_status", "_verify", "_append", "_predict"):
         monkeypatch.setattr(cli, name, ran.append)
     named = re.findall(r"`cksc ([^`]+)`", README) + re.findall(r"^\$ cksc (.+)$", README, re.MULTILINE)
-    whole = [arguments for arguments in named if arguments != "status"]
+    whole = [arguments for arguments in named if arguments not in ("status", "plan")]  # named in a sentence
     for arguments in whole:
         assert cli.main(shlex.split(arguments.replace("...", ""), comments=True)) == 0
     assert len(ran) == len(whole) >= 12

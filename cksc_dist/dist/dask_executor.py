@@ -38,6 +38,8 @@ STRAGGLER = 3.0
 """A task that takes so many times the usual gets a backup copy, once nothing else is left to do ..."""
 LEAST_STRAGGLER_SECONDS = 10.0
 """... and it has been running so long."""
+COPIES = 3
+"""Copies of a task at most: a backup may get stuck, too."""
 LOOK_SECONDS = 1.0
 SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
@@ -178,7 +180,9 @@ class DaskExecutor:
             return
         usual = max(LEAST_STRAGGLER_SECONDS, STRAGGLER * median(durations))
         late = [
-            flight for flight in flights.values() if len(flight.copies) == 1 and time.monotonic() - flight.sent > usual
+            flight
+            for flight in flights.values()
+            if len(flight.copies) < COPIES and time.monotonic() - flight.sent > usual
         ]
         if not late:
             return

@@ -236,18 +236,20 @@ def test_a_backup_copy_that_fails_does_no_harm(
 
     work_is(work)
     assert sorted(run_all(executor, 12)) == list(range(12))
-    assert begun[0] == 2
+    assert begun[0] >= 2
 
 
 @pytest.mark.usefixtures("hasty")
 def test_two_stragglers_get_backup_copies_while_a_third_worker_is_idle(work_is: Callable[[Work], None]) -> None:
     begun: Counter[int] = Counter()
+    stuck: list[int] = []
     release = threading.Event()
 
     def work(task: TileTask, worker: str) -> Done:
         number = number_of(task)
         begun[number] += 1
-        if number < 2 and begun[number] == 1:
+        if number < 2 and begun[number] == 1 and len(stuck) < 2:
+            stuck.append(number)
             release.wait(ENOUGH)
         return plain_work(task, worker)
 
