@@ -364,7 +364,7 @@ def test_interrupt(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
 
     monkeypatch.setattr(info_module, "read", interrupt)
     assert main(["info", "x"]) == 130
-    assert capsys.readouterr().err == "cksc: interrupted\n"
+    assert capsys.readouterr().err == "cksc: interrupted; what is done in a store is kept\n"
 
 
 def test_a_broken_pipe_is_quiet(saved: tuple[Path, Path]) -> None:
