@@ -41,8 +41,7 @@ _CONFIG = {
     "distributed.admin.tick.limit": "30s",
     # looking after itself takes a tenth of both cores of a small machine, at the pace that is usual
     "distributed.worker.memory.monitor-interval": "1s",
-    "distributed.worker.profile.interval": "250ms",
-    "distributed.worker.profile.cycle": "5s",
+    "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "2s",
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.admin.tick.interval": "500ms",
