@@ -26,7 +26,8 @@ from cksc_dist.errors import StoreError
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.grid import Grid, Tile
+from cksc_dist.store.grid import Grid, Tile, places
+from cksc_dist.store.layout import check_store
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, create_matrix, find_matrices, grow_matrix
@@ -111,12 +112,12 @@ def compute_distances(
     >>> first.pairs, again.pairs
     (780, 0)
     """
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     progress = progress or Progress()
     spec = spec.resolved()
-    series = open_series(folder)
+    check_store(folder)
     with Lease(folder, "distances") as lease, ExitStack() as stack:
-        series = open_series(folder)  # as they are now that nobody else can change them
+        series = open_series(folder)
         files = _ready_matrix(series, spec, run)
         swept = folder.sweep()
         if swept:
@@ -127,9 +128,11 @@ def compute_distances(
             progress.note(f"tile {tile} is computed again: {fault}")
         if bad or suspects:
             ledger.drop([*bad, *suspects])
-        if spec.metric == "external":
-            _check_external(files, series, ledger)
         todo = find_todo(files, series, ledger, [*bad, *suspects])
+        if todo and spec.metric == "external":
+            raise StoreError(
+                f"{folder.url}: the matrix that was brought ready is not whole; ingest it again with --replace"
+            )
         ledger.drop(_stale(ledger, files.grid, todo))
         ledger.collect()
         plan = make_plan(series, files, todo)
@@ -159,7 +162,7 @@ def compute_distances(
         finally:
             progress.end()
         seconds = time.perf_counter() - begin
-    rewritten = sum(1 if item.tile[0] == item.tile[1] else 2 for item in todo if any(item.kept))
+    rewritten = sum(len(places(item.tile)) for item in todo if any(item.kept))
     return Report(files.fingerprint, series.n, files.grid.tiles, len(todo), pairs, rewritten, bad, seconds, name, need)
 
 
@@ -200,12 +203,8 @@ def _reread(
     files: MatrixFiles, series: StoredSeries, ledger: Ledger, run: RunSpec, progress: Progress
 ) -> dict[Tile, str]:
     """Read the tiles that are done, and return those that are not what the ledger says."""
-    blocks, there = Blocks(files.grid, series.digests), files.present()
-    entries = {
-        tile: entry
-        for tile, entry in ledger.entries.items()
-        if any(blocks.kept(tile, entry)) and tile in there and (tile[1], tile[0]) in there
-    }
+    blocks, there = Blocks(files.grid, series.digests), files.whole_tiles()
+    entries = {tile: entry for tile, entry in ledger.entries.items() if tile in there and any(blocks.kept(tile, entry))}
     if not entries:
         return {}
     progress.begin(Running("reading what is done", len(entries), len(entries)))
@@ -213,13 +212,6 @@ def _reread(
         return find_damage(files, entries, resolve_n_jobs(run.workers or -1), lambda: progress.advance(1, 0))
     finally:
         progress.end()
-
-
-def _check_external(files: MatrixFiles, series: StoredSeries, ledger: Ledger) -> None:
-    if find_todo(files, series, ledger):
-        raise StoreError(
-            f"{files.folder.url}: the matrix that was brought ready is not whole; ingest it again with --replace"
-        )
 
 
 def _ready_matrix(series: StoredSeries, spec: DistanceSpec, run: RunSpec) -> MatrixFiles:

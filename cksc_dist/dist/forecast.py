@@ -63,7 +63,7 @@ def forecast(
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
 ) -> Forecast:
     """Plan what is missing of a matrix, time a sample of it on this machine, and return what it will take."""
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     spec = spec.resolved()
     series = open_series(folder)
     check_series(series, spec)

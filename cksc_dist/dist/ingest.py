@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +21,8 @@ from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, is_store
 from cksc_dist.store.lease import Lease
-from cksc_dist.store.ledger import Blocks, Entry, Ledger
-from cksc_dist.store.matrix_files import checksum, create_matrix, find_matrices, remove_matrix
+from cksc_dist.store.ledger import Blocks, Ledger
+from cksc_dist.store.matrix_files import create_matrix, find_matrices, remove_matrix
 from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
     GROUP,
@@ -50,7 +48,7 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
     replace
         Put them in the place of others. Matrices of the store stay; of these, tiles of unchanged series hold good.
     """
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     is_store(folder)  # or whatever else is there is left alone
     with Lease(folder, "ingest"):
         if is_store(folder):
@@ -120,7 +118,7 @@ def ingest_distances(
     replace
         Put it in the place of another ready matrix, or other series.
     """
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     is_store(folder)
     matrix = check_distances(distances, name="distances")
     n = len(matrix)
@@ -181,17 +179,7 @@ def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
             upper = np.triu(values, 1)
             values = upper + upper.T
         files.write_tile(tile, values)
-        entry = Entry(
-            checksum=checksum(values),
-            rows=values.shape[0],
-            columns=values.shape[1],
-            row_digest=blocks.digest(tile[0]),
-            column_digest=blocks.digest(tile[1]),
-            seconds=round(time.perf_counter() - begin, 6),
-            worker=f"{socket.gethostname()}:{os.getpid()}",
-            at=round(time.time(), 3),
-            computed=0,
-        )
+        entry = blocks.entry(tile, values, begun=begin, worker=None, computed=0)
         ledger.mark(tile, entry)
         ledger.add(tile, entry)
     ledger.collect()
@@ -217,7 +205,7 @@ def append(
 
     Of an append that was cut off, the series may be there already: the same call then goes on with the distances.
     """
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     check_store(folder)
     with Lease(folder, "append"):
         series = open_series(folder)

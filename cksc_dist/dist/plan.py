@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import PlanError
 from cksc_dist.spec import DistanceSpec
-from cksc_dist.store.grid import Grid, Tile
+from cksc_dist.store.grid import Grid, Tile, places
 
 __all__ = ["Need", "Plan", "Rate", "Todo", "tile_edge"]
 
@@ -168,18 +168,28 @@ class Plan:
             [0, *np.cumsum(weights.astype(np.int64) ** 2, dtype=np.int64).tolist()],
         )
 
+    @cached_property
+    def _longest(self) -> NDArray[np.int64]:
+        """The lengths of the longest series, as many as two sides of a tile have, the longest first."""
+        return np.sort(self.lengths)[: -2 * self.grid.edge - 1 : -1]
+
     @property
     def _per_cell(self) -> int:
         return self.dims if self.spec.metric == "dtw" else self.dims * int(self.lengths[0])
 
     def _cells(self, i: int, rows: int, j: int, columns: int) -> int:
         """Return the cells of the first rows of block i against the first columns of block j."""
+        if i != j:
+            return self._rectangle(i, rows, j, columns)
         total, squares = self._sums
+        a, same = i * self.grid.edge, min(rows, columns)
+        frames = total[a + same] - total[a]
+        return (frames * frames - (squares[a + same] - squares[a])) // 2 * self._per_cell
+
+    def _rectangle(self, i: int, rows: int, j: int, columns: int) -> int:
+        """Return the cells of all these rows with all these columns."""
+        total, _ = self._sums
         a, b = i * self.grid.edge, j * self.grid.edge
-        if i == j:
-            same = min(rows, columns)
-            frames = total[a + same] - total[a]
-            return (frames * frames - (squares[a + same] - squares[a])) // 2 * self._per_cell
         return (total[a + rows] - total[a]) * (total[b + columns] - total[b]) * self._per_cell
 
     def cells(self, todo: Todo) -> int:
@@ -192,15 +202,15 @@ class Plan:
         i, j = tile
         if i == j and rows == self.grid.size(i):
             return self._cells(i, rows, i, rows)
-        total, _ = self._sums
-        a, b = i * self.grid.edge, j * self.grid.edge
-        return (total[a + rows] - total[a]) * (total[b + self.grid.size(j)] - total[b]) * self._per_cell
+        return self._rectangle(i, rows, j, self.grid.size(j))
 
     def pairs(self, todo: Todo) -> int:
         """Return the pairs of a tile that have to be computed."""
-        rows, columns = todo.kept
-        kept = rows * (rows - 1) // 2 if todo.tile[0] == todo.tile[1] else rows * columns
-        return self.grid.pairs(todo.tile) - kept
+        return self.grid.pairs(todo.tile, todo.kept)
+
+    def _written(self, tile: Tile) -> int:
+        """Return the bytes of a tile's values and of its mirror's."""
+        return self.tile_bytes(tile) * len(places(tile))
 
     def tile_bytes(self, tile: Tile) -> int:
         """Return the bytes of a tile's values; its mirror has as many."""
@@ -208,12 +218,11 @@ class Plan:
 
     def disk_bytes(self) -> int:
         """Return the bytes of all values to compute, mirrors included, before they are compressed."""
-        return sum(self.tile_bytes(todo.tile) * (1 if todo.tile[0] == todo.tile[1] else 2) for todo in self.todo)
+        return sum(self._written(todo.tile) for todo in self.todo)
 
     def seconds(self, todo: Todo, rate: Rate) -> tuple[float, float]:
         """Return how long a tile will take one worker to compute, and to write."""
-        written = self.tile_bytes(todo.tile) * (1 if todo.tile[0] == todo.tile[1] else 2)
-        return self.cells(todo) / rate.cells, written * rate.write_seconds
+        return self.cells(todo) / rate.cells, self._written(todo.tile) * rate.write_seconds
 
     def tasks(self, rate: Rate, slots: int) -> list[list[Todo]]:
         """Group neighbouring tiles into tasks of a good size, and return the largest first."""
@@ -246,8 +255,8 @@ class Plan:
 
     def _memory(self, piece: int) -> int:
         """Return the bytes that a worker needs which takes so many series at a time."""
-        longest = int(self.lengths.max())
-        frames = min(piece * longest, int(np.sort(self.lengths)[-2 * piece :].sum()))
+        longest = self._longest
+        frames = int(min(piece * longest[0], longest[: 2 * piece].sum()))
         # each side: as read, chosen or scaled, packed; and some in the cache
         series = 2 * frames * (self.stored_dims * 8 + self.dims * (2 * 8 + np.dtype(self.spec.dtype).itemsize))
         # values, their mirror, compressed, and what the engine returned

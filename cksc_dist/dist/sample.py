@@ -21,7 +21,8 @@ from cksc_dist.dist.tile_work import compute_values
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import PARTIAL, Folder
 from cksc_dist.store.layout import compressors
-from cksc_dist.store.matrix_files import checksum, transposed
+from cksc_dist.store.ledger import checksum
+from cksc_dist.store.matrix_files import transposed
 from cksc_dist.store.series_files import StoredSeries
 
 __all__ = ["average", "few_tiles", "sample_rate", "sample_with_threads"]

@@ -69,7 +69,7 @@ class StoreStatus:
 
 def store_status(store: str | Path | Folder) -> StoreStatus:
     """Return what a store holds and how far it is."""
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     series = open_series(folder)
     writer = holder(folder)
     matrices = [_matrix_status(files, series, writer is not None) for files in find_matrices(folder).values()]

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from cksc_dist.dist.plan import Todo
-from cksc_dist.store.grid import Tile
-from cksc_dist.store.ledger import Blocks, Entry, Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, checksum
+from cksc_dist.store.grid import Tile, places
+from cksc_dist.store.ledger import Blocks, Entry, Ledger, checksum
+from cksc_dist.store.matrix_files import MatrixFiles
 from cksc_dist.store.series_files import StoredSeries
 
 __all__ = ["find_damage", "find_todo", "tile_fault"]
@@ -18,7 +18,7 @@ __all__ = ["find_damage", "find_todo", "tile_fault"]
 
 def tile_fault(files: MatrixFiles, tile: Tile, entry: Entry) -> str | None:
     """Read a tile and its mirror, and say what is wrong with them; None: nothing."""
-    for place in dict.fromkeys((tile, (tile[1], tile[0]))):
+    for place in places(tile):
         try:
             values = files.read_tile(place)
         except ValueError as error:  # Zarr's checksum, or a chunk that cannot be decoded
@@ -59,12 +59,11 @@ def find_damage(
 def find_todo(files: MatrixFiles, series: StoredSeries, ledger: Ledger, bad: Iterable[Tile] = ()) -> list[Todo]:
     """Return tiles that the ledger does not vouch for, or whose chunks are missing, and what of them can be kept."""
     blocks = Blocks(files.grid, series.digests)
-    there, damaged = files.present(), set(bad)
+    sound = files.whole_tiles() - set(bad)
     todo = []
     for tile in files.grid.all_tiles():
         entry = ledger.entries.get(tile)
-        whole = tile not in damaged and tile in there and (tile[1], tile[0]) in there
-        kept = blocks.kept(tile, entry) if whole else (0, 0)
+        kept = blocks.kept(tile, entry) if tile in sound else (0, 0)
         if kept != (files.grid.size(tile[0]), files.grid.size(tile[1])):
             todo.append(Todo(tile, kept, entry.checksum if entry is not None and any(kept) else 0))
     return todo

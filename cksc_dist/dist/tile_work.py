@@ -6,8 +6,6 @@ same time: the bytes are the same.
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 from collections import OrderedDict
@@ -27,8 +25,8 @@ from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
 from cksc_dist.store.lease import holds
-from cksc_dist.store.ledger import Blocks, Entry, Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, checksum, open_files
+from cksc_dist.store.ledger import Blocks, Entry, Ledger, checksum
+from cksc_dist.store.matrix_files import MatrixFiles, open_files
 from cksc_dist.store.series_files import open_series
 
 __all__ = ["TileTask", "compute_values", "run_task"]
@@ -112,11 +110,10 @@ _opened = lru_cache(maxsize=4)(_Opened)
 def run_task(task: TileTask, worker: str | None = None) -> list[tuple[Tile, Entry]]:
     """Compute the tiles of a task, and return what is now in the ledger about them."""
     opened = _opened(task.url, task.fingerprint, task.edge, task.state)
-    name = worker or f"{socket.gethostname()}:{os.getpid()}"
-    return [(todo.tile, _run_tile(opened, todo, task, name)) for todo in task.todo]
+    return [(todo.tile, _run_tile(opened, todo, task, worker)) for todo in task.todo]
 
 
-def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str) -> Entry:
+def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str | None) -> Entry:
     begin = time.perf_counter()
     files, tile = opened.files, todo.tile
     mark = opened.ledger.read_mark(tile)
@@ -130,19 +127,7 @@ def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str) -> Entry
     if task.token and not holds(files.folder, task.token):
         raise StoreError(f"{task.url} is not held by this run any more; what is done is kept")
     files.write_tile(tile, values)
-    rows, columns = values.shape
-    pairs = grid.pairs(tile) - (kept[0] * (kept[0] - 1) // 2 if tile[0] == tile[1] else kept[0] * kept[1])
-    entry = Entry(
-        checksum=checksum(values),
-        rows=rows,
-        columns=columns,
-        row_digest=opened.blocks.digest(tile[0]),
-        column_digest=opened.blocks.digest(tile[1]),
-        seconds=round(time.perf_counter() - begin, 6),
-        worker=worker,
-        at=round(time.time(), 3),
-        computed=pairs,
-    )
+    entry = opened.blocks.entry(tile, values, begun=begin, worker=worker, computed=grid.pairs(tile, kept))
     opened.ledger.mark(tile, entry)
     return entry
 

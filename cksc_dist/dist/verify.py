@@ -15,7 +15,7 @@ from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.grid import Tile
+from cksc_dist.store.grid import Tile, places
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, damaged_axes, find_matrices
 from cksc_dist.store.metadata import damaged_metadata
@@ -97,7 +97,7 @@ def verify(
     distances
         First letters of the fingerprints to look at.
     """
-    folder = store if isinstance(store, Folder) else Folder(store)
+    folder = Folder.of(store)
     progress = progress or Progress()
     files_at_fault = damaged_metadata(folder)
     if files_at_fault:
@@ -123,9 +123,7 @@ def _verify_matrix(
         for tile in files.grid.all_tiles()
         if files.grid.n == series.n and blocks.is_done(tile, ledger.entries.get(tile))
     }
-    lost = {
-        tile: f"chunk {place} is lost" for tile in valid for place in (tile, (tile[1], tile[0])) if place not in there
-    }
+    lost = {tile: f"chunk {place} is lost" for tile in valid for place in places(tile) if place not in there}
     entries = {tile: entry for tile, entry in valid.items() if tile not in lost}
     progress.begin(Running(f"reading {files.fingerprint}", len(entries), len(entries)))
     try:
@@ -138,11 +136,9 @@ def _verify_matrix(
         engine = _referee(files.spec, series.dims)
         checked, worst, wrong = _recompute(files, series, good, sample, seed, engine)
         bad |= wrong
-    missing, axes = (
-        files.grid.tiles - len(valid),
-        tuple(damaged_axes(files, series)) if files.grid.n == series.n else (),
-    )
-    return Verdict(files.fingerprint, files.grid.tiles, missing, bad, checked, worst, engine, axes)
+    axes = tuple(damaged_axes(files, series)) if files.grid.n == series.n else ()
+    tiles = files.grid.tiles
+    return Verdict(files.fingerprint, tiles, tiles - len(valid), bad, checked, worst, engine, axes)
 
 
 def _referee(spec: DistanceSpec, dims: int) -> str:

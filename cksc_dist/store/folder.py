@@ -67,6 +67,11 @@ class Folder:
             self.url = text.rstrip("/")
             self._fs, self._root = _file_system(self.url)
 
+    @classmethod
+    def of(cls, store: str | Path | Folder) -> Folder:
+        """Return the folder of a path or URL, or the folder that is given."""
+        return store if isinstance(store, Folder) else cls(store)
+
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import isqrt
 
-__all__ = ["Grid", "Tile"]
+__all__ = ["Grid", "Tile", "places"]
 
 Tile = tuple[int, int]
 
@@ -68,7 +68,23 @@ class Grid:
         """Go through all tiles in the order of their numbers."""
         return ((i, j) for i in range(self.blocks) for j in range(i, self.blocks))
 
-    def pairs(self, tile: Tile) -> int:
-        """Return how many unordered pairs of different rows a tile holds."""
-        rows, columns = self.size(tile[0]), self.size(tile[1])
-        return rows * (rows - 1) // 2 if tile[0] == tile[1] else rows * columns
+    def pairs(self, tile: Tile, kept: tuple[int, int] = (0, 0)) -> int:
+        """Return how many unordered pairs of rows a tile holds, without those of its first ``kept`` ones."""
+        whole = (self.size(tile[0]), self.size(tile[1]))
+        return _pairs(tile, whole) - _pairs(tile, kept)
+
+
+def _pairs(tile: Tile, shape: tuple[int, int]) -> int:
+    rows, columns = shape
+    return rows * (rows - 1) // 2 if tile[0] == tile[1] else rows * columns
+
+
+def places(tile: Tile) -> tuple[Tile, ...]:
+    """Return where the values of a tile are stored: its own chunk, and the mirror's.
+
+    Examples
+    --------
+    >>> places((1, 2)), places((1, 1))
+    (((1, 2), (2, 1)), ((1, 1),))
+    """
+    return (tile,) if tile[0] == tile[1] else (tile, (tile[1], tile[0]))

@@ -57,10 +57,11 @@ def silence(record: dict[str, Any]) -> float | None:
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
-    if folder.read(KEY) is None:
-        return None
     try:
-        record = dict(folder.read_json(KEY) or {})
+        found = folder.read_json(KEY)
+        if found is None:
+            return None
+        record = dict(found)
     except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
     whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())

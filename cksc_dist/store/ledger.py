@@ -11,8 +11,13 @@ old part of it is.
 from __future__ import annotations
 
 import hashlib
+import os
+import socket
+import time
+import zlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +26,12 @@ from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 
-__all__ = ["Blocks", "Entry", "Ledger"]
+__all__ = ["Blocks", "Entry", "Ledger", "checksum"]
+
+
+def checksum(values: NDArray[Any]) -> int:
+    """Return the crc32 of values, row by row."""
+    return zlib.crc32(np.ascontiguousarray(values).data)
 
 
 @dataclass(frozen=True)
@@ -77,6 +87,32 @@ class Blocks:
         if key not in self._known:
             self._known[key] = hashlib.sha256(self._digests[begin : begin + count].tobytes()).hexdigest()[:32]
         return self._known[key]
+
+    def entry(self, tile: Tile, values: NDArray[Any], *, begun: float, worker: str | None, computed: int) -> Entry:
+        """Return the entry of a tile whose values have just been written.
+
+        Parameters
+        ----------
+        tile, values
+            Which tile, and what is stored of it.
+        begun
+            When its work began, by `time.perf_counter`.
+        worker
+            Who did it; None: this process, by host and number.
+        computed
+            Pairs that were computed for it.
+        """
+        return Entry(
+            checksum=checksum(values),
+            rows=values.shape[0],
+            columns=values.shape[1],
+            row_digest=self.digest(tile[0]),
+            column_digest=self.digest(tile[1]),
+            seconds=round(time.perf_counter() - begun, 6),
+            worker=worker or f"{socket.gethostname()}:{os.getpid()}",
+            at=round(time.time(), 3),
+            computed=computed,
+        )
 
     def kept(self, tile: Tile, entry: Entry | None) -> tuple[int, int]:
         """Return how many rows and columns of a tile are valid, from the first on; (0, 0) where nothing is."""

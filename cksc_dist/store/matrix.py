@@ -70,10 +70,9 @@ def count_missing(files: MatrixFiles, series: StoredSeries) -> int:
     resized = files.grid.n != series.n
     files = MatrixFiles(files.folder, files.spec, Grid(series.n, files.grid.edge))
     ledger, blocks = Ledger(files.folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
-    there = files.present()
+    there = files.whole_tiles()
     missing = sum(
-        not (tile in there and (tile[1], tile[0]) in there and blocks.is_done(tile, ledger.entries.get(tile)))
-        for tile in files.grid.all_tiles()
+        not (tile in there and blocks.is_done(tile, ledger.entries.get(tile))) for tile in files.grid.all_tiles()
     )
     return max(missing, int(resized))
 

@@ -6,7 +6,6 @@ once. The group also holds what xarray needs for labelled axes.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +25,6 @@ from cksc_dist.store.series_files import StoredSeries, write_array
 
 __all__ = [
     "MatrixFiles",
-    "checksum",
     "create_matrix",
     "damaged_axes",
     "find_matrices",
@@ -39,11 +37,6 @@ __all__ = [
 TOP = "distances"
 
 TRANSPOSE_BLOCK = 64
-
-
-def checksum(values: NDArray[Any]) -> int:
-    """Return the crc32 of values, row by row."""
-    return zlib.crc32(np.ascontiguousarray(values).data)
 
 
 def transposed(values: NDArray[Any]) -> NDArray[Any]:
@@ -117,6 +110,11 @@ class MatrixFiles:
 
         self.folder.patiently(put)
 
+    def whole_tiles(self) -> set[Tile]:
+        """Return the tiles whose chunks are all there, the mirror's included."""
+        there = self.present()
+        return {(i, j) for i, j in there if i <= j and (j, i) in there}
+
     def present(self) -> dict[Tile, int]:
         """Return which chunks are there, mirrors included, with their bytes."""
         found = {}
@@ -151,8 +149,13 @@ def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge
     return files
 
 
+def _axes(series: StoredSeries) -> dict[str, NDArray[Any]]:
+    """Return what the axes of a matrix hold, by name."""
+    return {"row": series.ids, "col": series.ids, "label": series.labels}
+
+
 def _write_axes(group: zarr.Group, series: StoredSeries) -> None:
-    for name, values in (("row", series.ids), ("col", series.ids), ("label", series.labels)):
+    for name, values in _axes(series).items():
         write_array(group, name, values, ("col",) if name == "col" else ("row",))
 
 
@@ -167,7 +170,7 @@ def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
     """Return the names of axes that are lost, damaged, or name other rows than the series."""
     group = zarr.open_group(files.folder.zarr(read_only=True), path=files.group, mode="r")
     bad = []
-    for name, values in (("row", series.ids), ("col", series.ids), ("label", series.labels)):
+    for name, values in _axes(series).items():
         try:
             array: Any = group[name]
             if np.asarray(array[:]).tolist() != values.tolist():

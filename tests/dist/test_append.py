@@ -18,7 +18,7 @@ from cksc_dist.errors import InputError, StoreError
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store import matrix_files, series_files
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.ledger import Ledger
+from cksc_dist.store.ledger import Ledger, checksum
 from cksc_dist.store.series_files import open_series
 from tests.small_stores import (
     changed,
@@ -115,7 +115,7 @@ def test_kept_values_are_not_computed_again(store: Path, monkeypatch: pytest.Mon
     files.write_tile((0, 2), odd)
     ledger = Ledger(Folder(store), files.fingerprint).load()
     entry = ledger.entries[0, 2]
-    ledger.entries[0, 2] = type(entry)(**{**vars(entry), "checksum": matrix_files.checksum(odd)})
+    ledger.entries[0, 2] = type(entry)(**{**vars(entry), "checksum": checksum(odd)})
     ledger._write()
     append(store, more(5), SERIAL)
     assert matrix_of(store)[3, 36] == 1234.5

@@ -19,8 +19,8 @@ from cksc_dist.errors import InputError, StoreError
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.ledger import Blocks
-from cksc_dist.store.matrix_files import MatrixFiles, checksum, create_matrix
+from cksc_dist.store.ledger import Blocks, checksum
+from cksc_dist.store.matrix_files import MatrixFiles, create_matrix
 from cksc_dist.store.series_files import StoredSeries, open_series, write_series
 from tests.small_stores import chunk_files, chunk_path, entries, files_below, flip_bit, made_series
 

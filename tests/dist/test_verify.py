@@ -21,8 +21,8 @@ from cksc_dist.errors import CkscError, StoreError
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store import series_files
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.ledger import Blocks, Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, checksum, find_matrices
+from cksc_dist.store.ledger import Blocks, Ledger, checksum
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.series_files import open_series
 from tests.small_stores import chunk_path, files_below, flip_bit, joined, made_series, matrix_of, small_tiles
 

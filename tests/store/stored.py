@@ -14,8 +14,8 @@ from cksc_dist.series import SeriesSet
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
-from cksc_dist.store.ledger import Blocks, Entry, Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, checksum, create_matrix
+from cksc_dist.store.ledger import Blocks, Entry, Ledger, checksum
+from cksc_dist.store.matrix_files import MatrixFiles, create_matrix
 from cksc_dist.store.series_files import open_series, write_series
 
 

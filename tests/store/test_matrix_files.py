@@ -14,10 +14,9 @@ from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid
-from cksc_dist.store.ledger import Blocks, Ledger
+from cksc_dist.store.ledger import Blocks, Ledger, checksum
 from cksc_dist.store.matrix_files import (
     MatrixFiles,
-    checksum,
     create_matrix,
     find_matrices,
     grow_matrix,
