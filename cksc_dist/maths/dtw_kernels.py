@@ -200,6 +200,7 @@ def row_strip(
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         v = Vectors(builder, t.lanes, t.bits)
+        v.align_stack()
         a_data, b_data, front_data, band_data, limit = (
             array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 5, 8, 10, 11)
         )
@@ -295,6 +296,7 @@ def column_tiles(
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> Any:
         v = Vectors(builder, t.lanes, t.bits)
+        v.align_stack()
         a_data, b_data, column_data, carry_data, limit = (
             array_data(context, builder, signature.args[k], arguments[k]) for k in (2, 6, 10, 11, 13)
         )
