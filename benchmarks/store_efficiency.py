@@ -37,7 +37,7 @@ def through_the_store(data, workers):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--series", type=int, default=4400, help="(4400: more than a minute of work for one worker)")
+    parser.add_argument("--series", type=int, default=3200, help="(3200: more than a minute of work for two workers)")
     parser.add_argument("--repeats", type=int, default=2)
     options = parser.parse_args()
     rng = np.random.default_rng(0)
