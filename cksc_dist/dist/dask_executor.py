@@ -6,10 +6,11 @@ elsewhere. If the scheduler vanishes the run ends, and the next one goes on wher
 
 from __future__ import annotations
 
+import itertools
 import queue
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,11 +46,18 @@ SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
 
 
-def _run_on_worker(task: TileTask) -> Done | CkscError:
+def _run_on_worker(task: TileTask) -> Done:
+    return run_task(task, str(get_worker().name))
+
+
+def _timed(function: Callable[[Any], Any], task: Any) -> tuple[Any, float]:
+    """Return what a function gives for a task, or an error that no second try would mend, and the seconds it took."""
+    begin = time.perf_counter()
     try:
-        return run_task(task, str(get_worker().name))
+        result = function(task)
     except CkscError as error:
-        return error  # which no second try would mend
+        result = error
+    return result, time.perf_counter() - begin
 
 
 def _sample_on_worker(url: str, plan: Plan, seed: int) -> Rate:
@@ -61,7 +69,7 @@ class _Flight:
     """A task that was sent, its copies, and when."""
 
     number: int
-    task: TileTask
+    task: Any
     copies: list[Future] = field(default_factory=list)
     sent: float = field(default_factory=time.monotonic)
 
@@ -80,6 +88,7 @@ class DaskExecutor:
         self._run = uuid.uuid4().hex[:8]
         self._last_seen = self._last_worker = time.monotonic()
         self._asked, self._slots = -SLOTS_SECONDS, 1
+        self._streams = itertools.count()
         self.backups = 0
 
     @property
@@ -122,7 +131,19 @@ class DaskExecutor:
 
     def run(self, tasks: Sequence[TileTask]) -> Iterator[Done]:
         """Run tasks and give their results as they come."""
+        for item in self.stream(_run_on_worker, tasks, "dtw-tile"):
+            yield [] if item is None else item[1]
+
+    def stream(
+        self, function: Callable[[Any], Any], tasks: Sequence[Any], name: str
+    ) -> Iterator[tuple[int, Any] | None]:
+        """Call a function for each of many tasks, and give (number of the task, result) as they come.
+
+        None tells that time passes while nothing comes. The function must be one that workers can import, and may be
+        called several times for a task, in several places. ``name`` is what the dashboard calls it.
+        """
         left = iter(enumerate(tasks))
+        prefix = f"{name}-{self._run}-{next(self._streams)}"
         finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         flights: dict[int, _Flight] = {}
         durations: list[float] = []
@@ -131,7 +152,7 @@ class DaskExecutor:
                 room = TASKS_AHEAD * self.slots - len(flights)
                 # in batches, as many as there are slots: one by one each costs some milliseconds
                 new = [_Flight(*item) for item in islice(left, room)] if room >= self.slots else []
-                self._send(new, flights, finished)
+                self._send(prefix, function, new, flights, finished)
                 if not flights:
                     return
                 try:
@@ -139,8 +160,8 @@ class DaskExecutor:
                 except queue.Empty:
                     self._check_scheduler()
                     if self.slots <= room and len(new) < room:  # nothing is left to send
-                        self._back_up(flights, durations, finished)
-                    yield []
+                        self._back_up(prefix, function, flights, durations, finished)
+                    yield None
                     continue
                 flight = flights.get(_number(future))
                 if flight is None:
@@ -149,9 +170,9 @@ class DaskExecutor:
                 if done is None:
                     continue
                 del flights[flight.number]
-                durations.append(sum(entry.seconds for _, entry in done))
+                durations.append(done[1])
                 self._cancel([copy for copy in flight.copies if copy is not future])
-                yield done
+                yield flight.number, done[0]
         finally:
             self._cancel([copy for flight in flights.values() for copy in flight.copies])
 
@@ -159,22 +180,36 @@ class DaskExecutor:
         if futures and self._client.status == "running":
             self._client.cancel(futures, force=True)
 
-    def _send(self, new: list[_Flight], flights: dict[int, _Flight], finished: Any, worker: str | None = None) -> None:
+    def _send(
+        self,
+        prefix: str,
+        function: Callable[[Any], Any],
+        new: list[_Flight],
+        flights: dict[int, _Flight],
+        finished: Any,
+        worker: str | None = None,
+    ) -> None:
         """Submit tasks in one message, which costs much less than one by one; to a worker, if one is named."""
         if not new:
             return
-        keys = [f"dtw-tile-{self._run}-{flight.number}-{len(flight.copies)}" for flight in new]
+        keys = [f"{prefix}-{flight.number}-{len(flight.copies)}" for flight in new]
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        futures = self._client.map(
-            _run_on_worker, [flight.task for flight in new], key=keys, pure=False, retries=RETRIES, **place
-        )
+        functions, arguments = [function] * len(new), [flight.task for flight in new]
+        futures = self._client.map(_timed, functions, arguments, key=keys, pure=False, retries=RETRIES, **place)
         for flight, future in zip(new, futures, strict=True):
             flight.copies.append(future)
             flight.sent = time.monotonic()
             flights[flight.number] = flight
             future.add_done_callback(finished.put)
 
-    def _back_up(self, flights: dict[int, _Flight], durations: list[float], finished: Any) -> None:
+    def _back_up(
+        self,
+        prefix: str,
+        function: Callable[[Any], Any],
+        flights: dict[int, _Flight],
+        durations: list[float],
+        finished: Any,
+    ) -> None:
         """Send copies of tasks that take far too long to workers that have nothing else to do."""
         if not durations:
             return
@@ -190,15 +225,15 @@ class DaskExecutor:
             idle = [worker for worker, keys in self._client.processing().items() if not keys]
         for flight, worker in zip(late, idle, strict=False):
             self.backups += 1
-            self._send([flight], flights, finished, worker)
+            self._send(prefix, function, [flight], flights, finished, worker)
 
-    def _result(self, future: Future, flight: _Flight) -> Done | None:
-        """Return what a task gave; None where a copy of it still runs."""
+    def _result(self, future: Future, flight: _Flight) -> tuple[Any, float] | None:
+        """Return what a task gave, and its seconds; None where a copy of it still runs."""
         if future.status == "finished":
             with self._words():
-                done: Done | CkscError = future.result()
-            if isinstance(done, CkscError):
-                raise done
+                done: tuple[Any, float] = future.result()
+            if isinstance(done[0], CkscError):
+                raise done[0]
             return done
         others = [copy for copy in flight.copies if copy is not future and copy.status == "pending"]
         if others and future.status != "cancelled":
@@ -206,10 +241,9 @@ class DaskExecutor:
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
-                tiles = ", ".join(str(todo.tile) for todo in flight.task.todo[:3])
                 raise ClusterError(
-                    f"workers die again and again at the task of tiles {tiles} ({error}); look at their logs and "
-                    "memory, then run the same command again"
+                    f"workers die again and again at {flight.task} ({error}); look at their logs and memory, then run "
+                    "the same command again"
                 )
             raise error if error is not None else ClusterError("a task failed without saying why")
         raise self._gone()

@@ -62,6 +62,9 @@ class TileTask:
     piece: int | None = None
     token: str = ""
 
+    def __str__(self) -> str:
+        return f"the task of tiles {', '.join(str(todo.tile) for todo in self.todo[:3])}"
+
 
 class _BlockCache:
     """Series of the blocks that were read last: neighbouring tiles share them."""
