@@ -17,13 +17,14 @@ accepted. Then ``r = sqrt(u'K u), u <- u / r, g^j <- r g^j``, which leaves the p
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.maths.nqp import SparseSolutions, nqp_atoms
-from cksc_dist.maths.sparse import SparseRows, jit, sparse_dot, weighted_rows
+from cksc_dist.maths.gram import Gram
+from cksc_dist.maths.nqp import SparseSolutions
+from cksc_dist.maths.sparse import SparseRows, jit, sparse_dot
 from cksc_dist.maths.threads import run_blocks
 from cksc_dist.spec import ModelSpec
 
@@ -71,14 +72,14 @@ def rounds(home: Index, schedule: str) -> list[Index]:
 
 
 def replace_unused(
-    atoms: SparseRows, KU: Float, K: NDArray[Any], unused: Index, home: Index, sample_error: Float, y: Index
+    atoms: SparseRows, KU: Float, gram: Gram, unused: Index, home: Index, sample_error: Float, y: Index
 ) -> int:
     """Put in the place of atoms that no sample uses the worst reconstructed sample of their class, in place.
 
     Different samples for different atoms, and none that is an atom by itself already. J stays as it is.
     Returns how many atoms were replaced.
     """
-    replaced = 0
+    replaced = []
     alone = np.zeros(len(y), dtype=bool)
     alone[atoms.indices[atoms.counts == 1, 0]] = True
     for j in unused:
@@ -87,12 +88,12 @@ def replace_unused(
             continue
         worst = candidates[np.argmax(sample_error[candidates])]
         alone[worst] = True
-        norm = np.sqrt(float(K[worst, worst]))
         atoms.indices[j], atoms.values[j] = -1, 0.0
-        atoms.indices[j, 0], atoms.values[j, 0], atoms.counts[j] = worst, 1.0 / norm, 1
-        KU[j] = K[worst] / norm
-        replaced += 1
-    return replaced
+        atoms.indices[j, 0], atoms.values[j, 0], atoms.counts[j] = worst, 1.0 / np.sqrt(gram.diagonal[worst]), 1
+        replaced.append(j)
+    if replaced:
+        KU[replaced] = gram.combine(atoms.take(replaced))
+    return len(replaced)
 
 
 @jit
@@ -193,7 +194,7 @@ class _Codes:
 
 
 def atom_step(
-    K: NDArray[Any],
+    gram: Gram,
     atoms: SparseRows,
     KU: Float,
     codes: SparseRows,
@@ -209,8 +210,8 @@ def atom_step(
 
     Parameters
     ----------
-    K
-        (n, n), bit-symmetric, C-contiguous.
+    gram
+        K, which is gone through once, and of which each new atom fetches a few rows.
     atoms, KU
         The dictionary, and ``KU[j] = K u_j``.
     codes
@@ -223,20 +224,20 @@ def atom_step(
     atoms, KU = SparseRows(atoms.indices.copy(), atoms.values.copy(), atoms.counts.copy()), KU.copy()
     state = _Codes(codes, len(home), y, n_classes)
     unused = np.flatnonzero(np.diag(state.W) == 0.0)
-    replaced = replace_unused(atoms, KU, K, unused, home, sample_error, y)
-    KG = weighted_rows(K, state.users, n_jobs)
+    replaced = replace_unused(atoms, KU, gram, unused, home, sample_error, y)
+    KG = gram.weighted_rows(state.users)
     accepted = rejected = 0
     for members in rounds(home, spec.schedule):
         members = members[state.W[members, members] > 0.0]
         if len(members):
-            taken = _round(K, members, atoms, KU, KG, state, y, beta, spec, n_jobs)
+            taken = _round(gram, members, atoms, KU, KG, state, y, beta, spec, n_jobs)
             accepted += taken
             rejected += len(members) - taken
     return AtomStep(atoms, KU, state.rescaled(), accepted, rejected, replaced)
 
 
 def _round(
-    K: NDArray[Any],
+    gram: Gram,
     members: Index,
     atoms: SparseRows,
     KU: Float,
@@ -251,12 +252,11 @@ def _round(
     linear = np.empty((len(members), len(y)))
     arguments = (KG, KU, state.W, *atoms, state.class_sums, y, float(spec.alpha), beta, linear)
     run_blocks(lambda i, j: _atom_linear(members, i, j, *arguments), len(members), 4, n_jobs)
-    new = nqp_atoms(K, beta, linear, spec.sparsity, selection=spec.selection, prune=spec.prune, n_jobs=n_jobs)
-    KU_new = weighted_rows(K, SparseRows(*new[:3]).csr(len(y)), n_jobs)
+    new, KU_new = gram.solve_atoms(linear, beta, spec)
     gains = np.array(
         [state.W[j, j] * (_old_value(j, a, KU, *atoms, linear, beta) - new.objective[a]) for a, j in enumerate(members)]
     )
-    norms, parts = _squared_norms(new, K, KU_new)
+    norms, parts = _squared_norms(new, gram.diagonal, KU_new)
     # where K has negative entries, the parts of an atom may cancel: what is left has no direction
     gains[norms <= CANCELLED * parts] = 0.0
     accepted = np.zeros(len(members), dtype=bool)
@@ -270,9 +270,9 @@ def _round(
     return int(accepted.sum())
 
 
-def _squared_norms(new: SparseSolutions, K: NDArray[Any], KU_new: Float) -> tuple[Float, Float]:
+def _squared_norms(new: SparseSolutions, diagonal: Float, KU_new: Float) -> tuple[Float, Float]:
     """Return u'K u of each proposal, and what it would be if its samples were orthogonal."""
     norms = [sparse_dot(*row, Ku) for *row, Ku in zip(*new[:3], KU_new, strict=True)]
     used = new.indices >= 0
-    parts = np.where(used, new.values**2 * np.diagonal(K)[new.indices], 0.0).sum(axis=1)
+    parts = np.where(used, new.values**2 * diagonal[new.indices], 0.0).sum(axis=1)
     return np.array(norms), parts

@@ -16,17 +16,48 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.maths.atoms import atom_step
-from cksc_dist.maths.codes import Objective, code_step, dictionary_products, objective
-from cksc_dist.maths.ridge import kernel_product, ridge
-from cksc_dist.maths.sparse import SparseRows, weighted_rows
+from cksc_dist.maths.codes import Objective, dictionary_products, objective
+from cksc_dist.maths.gram import Gram, MemoryGram
+from cksc_dist.maths.ridge import ridge
+from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import ModelSpec
 
-__all__ = ["TERMS", "Fit", "alternate", "class_interpretability", "start_atoms"]
+__all__ = ["TERMS", "Fit", "State", "alternate", "class_interpretability", "start_atoms"]
 
 Index = NDArray[np.int64]
 
 TERMS = ("reconstruction", "ridge", "discrimination")
 """Columns of the history: the terms of J."""
+
+
+class State(NamedTuple):
+    """All that an alternation leaves to the next one: training goes on from here with the same bits.
+
+    Parameters
+    ----------
+    atoms, KU, codes
+        U, ``KU[j] = K u_j``, and G. KU is not made anew from U, because that would round otherwise.
+    home
+        Class that each atom started from.
+    beta
+        Ridge.
+    history
+        (half steps, 3): the `TERMS` of J so far.
+    n_iter
+        Alternations so far.
+    settled, converged
+        Whether J has changed by less than ``tol`` in the last one, and whether that was the end.
+    """
+
+    atoms: SparseRows
+    KU: NDArray[np.float64]
+    codes: SparseRows
+    home: Index
+    beta: float
+    history: NDArray[np.float64]
+    n_iter: int
+    settled: bool
+    converged: bool
 
 
 class Fit(NamedTuple):
@@ -46,6 +77,8 @@ class Fit(NamedTuple):
         Alternations.
     converged
         Whether J had settled before ``max_iter``.
+    KU
+        ``KU[j] = K u_j``.
     """
 
     atoms: SparseRows
@@ -55,6 +88,7 @@ class Fit(NamedTuple):
     history: NDArray[np.float64]
     n_iter: int
     converged: bool
+    KU: NDArray[np.float64]
 
 
 def start_atoms(
@@ -74,7 +108,7 @@ def start_atoms(
 
 
 def alternate(
-    K: NDArray[Any],
+    K: NDArray[Any] | Gram,
     y: Index,
     n_classes: int,
     spec: ModelSpec,
@@ -82,13 +116,16 @@ def alternate(
     n_jobs: int | None = None,
     beta: float | None = None,
     on_half_step: Callable[[str, Objective], None] | None = None,
+    *,
+    state: State | None = None,
+    on_alternation: Callable[[State], None] | None = None,
 ) -> Fit:
     """Train a dictionary.
 
     Parameters
     ----------
     K
-        (n, n) Gram matrix: bit-symmetric, positive diagonal, C-contiguous, float64 or float32.
+        (n, n) Gram matrix: bit-symmetric, positive diagonal, C-contiguous, float64 or float32; or where it lives.
     y
         Class index of each sample, 0 .. n_classes - 1, each class with a sample.
     spec
@@ -101,33 +138,32 @@ def alternate(
         Ridge; None: the least that makes recall convex.
     on_half_step
         Called with ``"codes"`` or ``"atoms"`` and J after each half step.
+    state
+        Where an earlier call was left: its alternations are not made again.
+    on_alternation
+        Called with the state after every alternation.
     """
-    diagonal = np.diagonal(K).astype(np.float64)
-    if beta is None:
-        product = kernel_product(K, n_jobs)
-        beta = ridge(product, y, n_classes, float(spec.alpha), diagonal=float(diagonal.max())).beta
-    per_class = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
-    atoms, home = start_atoms(diagonal, y, n_classes, per_class, spec.sparsity, rng)
-    KU = weighted_rows(K, atoms.csr(len(y)), n_jobs)
-    codes = SparseRows.empty(len(y), spec.sparsity)
-    history: list[Objective] = []
+    gram: Gram = MemoryGram(K, n_jobs) if isinstance(K, np.ndarray) else K
+    diagonal = gram.diagonal
+    start = float(diagonal.sum())  # J of codes that are 0
+    floor = 1e-9 * start  # below it J is rounding
+    state = state or _start(gram, y, n_classes, spec, rng, beta)
+    atoms, KU, codes, home, beta, history, n_iter, settled, converged = state
+    before = float(history[-1].sum()) if len(history) else start
+    dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
 
     def record(step: str) -> Objective:
+        nonlocal history
         now = objective(codes, diagonal, KU, dictionary, y, float(spec.alpha), beta)
-        history.append(now)
+        history = np.vstack([history, [[now.reconstruction, now.ridge, now.discrimination]]])
         if on_half_step is not None:
             on_half_step(step, now)
         return now
 
-    dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
-    before = float(diagonal.sum())  # J of codes that are 0
-    floor = 1e-9 * before  # below it J is rounding
-    converged = settled = False
-    n_iter = 0
     while n_iter < spec.max_iter and not converged:
-        codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
+        codes = gram.code_step(codes, KU, dictionary, y, beta, spec)
         now = record("codes")
-        step = atom_step(K, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs)
+        step = atom_step(gram, atoms, KU, codes, home, now.sample_error, y, n_classes, beta, spec, n_jobs)
         atoms, KU, codes = step.atoms, step.KU, step.codes
         dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
         now = record("atoms")
@@ -136,10 +172,24 @@ def alternate(
         settled_before, settled = settled, abs(before - now.total) <= spec.tol * max(abs(before), floor)
         converged = settled and (step.replaced == 0 or settled_before)
         before = now.total
-    codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec, n_jobs)
+        if on_alternation is not None:
+            on_alternation(State(atoms, KU, codes, home, beta, history, n_iter, settled, converged))
+    codes = gram.code_step(codes, KU, dictionary, y, beta, spec)
     record("codes")
-    terms = np.array([[step.reconstruction, step.ridge, step.discrimination] for step in history])
-    return Fit(atoms, codes, home, beta, terms, n_iter, converged)
+    return Fit(atoms, codes, home, beta, history, n_iter, converged, KU)
+
+
+def _start(
+    gram: Gram, y: Index, n_classes: int, spec: ModelSpec, rng: np.random.Generator, beta: float | None
+) -> State:
+    """Return the state before the first alternation: single samples as atoms, no codes."""
+    if beta is None:
+        largest = float(gram.diagonal.max())
+        beta = ridge(gram.product, y, n_classes, float(spec.alpha), diagonal=largest).beta
+    per_class = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
+    atoms, home = start_atoms(gram.diagonal, y, n_classes, per_class, spec.sparsity, rng)
+    codes = SparseRows.empty(len(y), spec.sparsity)
+    return State(atoms, gram.combine(atoms), codes, home, beta, np.empty((0, len(TERMS))), 0, False, False)
 
 
 def class_interpretability(class_weight: NDArray[np.float64]) -> NDArray[np.float64]:

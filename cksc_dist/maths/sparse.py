@@ -12,6 +12,7 @@ neither on the number of threads nor on how the work is cut (a BLAS would make t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numba
@@ -21,7 +22,7 @@ from scipy import sparse
 
 from cksc_dist.maths.threads import run_blocks
 
-__all__ = ["SparseRows", "inner_products", "jit", "sparse_dot", "weighted_rows"]
+__all__ = ["SparseRows", "inner_products", "jit", "sparse_dot", "sum_rows", "weighted_rows"]
 
 jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 
@@ -54,6 +55,16 @@ class SparseRows(NamedTuple):
         out.counts[:] = counts
         return out
 
+    def take(self, rows: Any) -> SparseRows:
+        """Return some of the rows, given as a slice or positions."""
+        return SparseRows(self.indices[rows], self.values[rows], self.counts[rows])
+
+    @classmethod
+    def join(cls, parts: Sequence[SparseRows]) -> SparseRows:
+        """Return the rows of several as one."""
+        indices, values, counts = zip(*parts, strict=True)
+        return cls(np.concatenate(indices), np.concatenate(values), np.concatenate(counts))
+
     def csr(self, columns: int) -> Any:
         """Return the rows as a CSR matrix (rows, columns) with sorted indices."""
         used = self.indices >= 0
@@ -62,7 +73,8 @@ class SparseRows(NamedTuple):
 
 
 @jit
-def _weighted_rows(K, edges, indices, weights, first, last, out):
+def sum_rows(K, edges, indices, weights, first, last, out):
+    """Fill ``out[j] = sum_s w_js K[s]`` for the rows first .. last of a CSR matrix of weights."""
     n = K.shape[1]
     for begin in range(0, n, STRIP):
         end = min(n, begin + STRIP)
@@ -91,7 +103,7 @@ def weighted_rows(K: NDArray[Any], weights: Any, n_jobs: int | None = None) -> N
     edges, indices = weights.indptr.astype(np.int64), weights.indices.astype(np.int64)
 
     def block(first: int, last: int) -> None:
-        _weighted_rows(K, edges, indices, weights.data, first, last, out)
+        sum_rows(K, edges, indices, weights.data, first, last, out)
 
     run_blocks(block, len(out), 16, n_jobs)
     return out

@@ -25,7 +25,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from cksc_dist.errors import InputError, ModelFileError, SmallClassWarning
 from cksc_dist.maths.cksc import TERMS, Fit, alternate, class_interpretability
 from cksc_dist.maths.codes import Dictionary, dictionary_products, recall, recall_quadratic
-from cksc_dist.maths.sparse import SparseRows, weighted_rows
+from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
 from cksc_dist.series import SeriesSet, label_array
@@ -205,8 +205,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 stacklevel=2,
             )
         U = fit.atoms.csr(len(class_index))
-        KU = weighted_rows(K, U, self.n_jobs)
-        dictionary = dictionary_products(fit.atoms, KU, class_index, len(classes), self.n_jobs)
+        dictionary = dictionary_products(fit.atoms, fit.KU, class_index, len(classes), self.n_jobs)
         # nothing is set before this line: a fit that fails leaves an earlier one whole
         self._spec, self.classes_, self._train_labels, self._source = spec, classes, class_index, source
         self._take(fit, U, dictionary)

@@ -17,6 +17,7 @@ from cksc_dist.maths.atoms import atom_step
 from cksc_dist.maths.cksc import TERMS, Fit, alternate, class_interpretability, start_atoms
 from cksc_dist.maths.codes import Objective, code_step, dictionary_products
 from cksc_dist.maths.dtw import pairwise_dtw
+from cksc_dist.maths.gram import MemoryGram
 from cksc_dist.maths.sparse import SparseRows, weighted_rows
 from cksc_dist.series import SeriesSet
 from cksc_dist.spec import ModelSpec
@@ -165,7 +166,7 @@ def half_steps(case: Problem, spec: ModelSpec, seed: int, alternations: int) -> 
         codes = code_step(codes, diagonal, KU, dictionary, y, beta, spec)
         yield report()
         errors = naive.sample_errors(exact, *state())
-        atoms, KU, codes, *_ = atom_step(K, atoms, KU, codes, home, errors, y, n_classes, beta, spec)
+        atoms, KU, codes, *_ = atom_step(MemoryGram(K), atoms, KU, codes, home, errors, y, n_classes, beta, spec)
         yield report()
 
 

@@ -20,6 +20,7 @@ from cksc_dist.maths.codes import (
     recall,
     recall_quadratic,
 )
+from cksc_dist.maths.gram import MemoryGram
 from cksc_dist.maths.sparse import SparseRows, weighted_rows
 from cksc_dist.spec import ModelSpec
 from tests import naive_cksc as naive
@@ -112,7 +113,7 @@ def take_atoms(
     spec = ModelSpec(sparsity=sparsity, alpha=alpha, schedule=schedule, selection="scaled")
     errors = naive.sample_errors(state.K, state.U, state.G)
     step = atom_step(
-        state.K,
+        MemoryGram(state.K, n_jobs),
         state.atoms,
         state.KU,
         state.codes,
@@ -356,7 +357,7 @@ def test_unused_atoms_become_the_worst_reconstructed_samples_of_their_class() ->
     atoms.indices[3], atoms.values[3], atoms.counts[3] = [6, 7], [0.5, 0.7], 2
     KU = weighted_rows(K, atoms.csr(8))
     error = np.array([9.0, 8.0, 1.0, 2.0, 9.5, 0.5, 7.0, 6.0])
-    replace_unused(atoms, KU, K, np.array([1, 2, 3]), np.array([0, 0, 1, 1]), error, y)
+    replace_unused(atoms, KU, MemoryGram(K), np.array([1, 2, 3]), np.array([0, 0, 1, 1]), error, y)
     # of class 0, samples 0 and 1 are atoms already and 3 is the worst; of class 1, 4 is one, then 6 and 7
     np.testing.assert_array_equal(atoms.indices, [[0, -1], [3, -1], [6, -1], [7, -1]])
     np.testing.assert_array_equal(atoms.counts, 1)
@@ -371,7 +372,7 @@ def test_an_unused_atom_stays_where_its_class_has_no_sample_left() -> None:
     atoms = single_atoms([0, 1, 2], K)
     KU = weighted_rows(K, atoms.csr(4))
     before = [part.copy() for part in (*atoms, KU)]
-    replace_unused(atoms, KU, K, np.array([0, 1]), np.array([0, 0, 1]), np.ones(4), np.array([0, 0, 1, 1]))
+    replace_unused(atoms, KU, MemoryGram(K), np.array([0, 1]), np.array([0, 0, 1]), np.ones(4), np.array([0, 0, 1, 1]))
     for part, expected in zip((*atoms, KU), before, strict=True):
         np.testing.assert_array_equal(part, expected)
 
