@@ -40,16 +40,42 @@ DOMINATED = 0.8
 LEAST_PASSES = 3
 """So many passes are always made: an eigenvalue may settle at once that is not the least one."""
 
+MOST_PASSES = 6
+"""A pass over a K that lives on disk takes its time; where six do not settle it, beta errs on the safe side."""
+
 RANDOM_VECTORS = 8
 
 
 class Ridge(NamedTuple):
-    """The ridge, what it comes from, and how many passes over K it took."""
+    """The ridge, what it comes from, how many passes over K it took, and what these show of K besides.
+
+    Parameters
+    ----------
+    beta
+        Ridge.
+    least_joint, least_kernel
+        Bounds from below on the least eigenvalues of K + alpha M and of K.
+    passes
+        How often K was gone through.
+    largest_kernel
+        Largest eigenvalue of K, from below.
+    effective_rank
+        (tr K)^2 / |K|^2, |K|^2 estimated from random vectors: 1 where all samples are alike, n where all are strangers.
+    """
 
     beta: float
     least_joint: float
     least_kernel: float
     passes: int
+    largest_kernel: float = 0.0
+    effective_rank: float = 0.0
+
+    def health(self) -> str:
+        """Return in words what the same passes have shown of the kernel."""
+        return (
+            f"kernel: eigenvalues about {self.least_kernel:.3g} to {self.largest_kernel:.3g}, effective rank about "
+            f"{self.effective_rank:.3g}"
+        )
 
 
 @jit
@@ -90,7 +116,7 @@ class _Space:
         self.basis = np.empty((len(start), 0))
         self.image = np.empty((len(start), 0))
         self.block = self._new_directions(start)
-        self.theta, self.residual = 0.0, np.inf
+        self.theta, self.residual, self.largest = 0.0, np.inf, 0.0
 
     def _new_directions(self, block: Float) -> Float:
         """Return an orthonormal basis of what the block adds to the space."""
@@ -120,8 +146,8 @@ class _Space:
         self.basis = np.hstack([self.basis, self.block])
         self.image = np.hstack([self.image, image])
         projected = self.basis.T @ self.image
-        values, vectors = linalg.eigh((projected + projected.T) / 2, subset_by_index=[0, 0])
-        s, self.theta = vectors[:, 0], float(values[0])
+        values, vectors = linalg.eigh((projected + projected.T) / 2)
+        s, self.theta, self.largest = vectors[:, 0], float(values[0]), float(values[-1])
         self.residual = float(np.linalg.norm(self.image @ s - self.theta * (self.basis @ s)))
         self.block = self._new_directions(image)
 
@@ -156,7 +182,7 @@ def ridge(
     alpha: float,
     *,
     diagonal: float = 1.0,
-    max_passes: int = 40,
+    max_passes: int = MOST_PASSES,
 ) -> Ridge:
     """Return beta for a kernel given as the function V -> K V.
 
@@ -196,7 +222,12 @@ def ridge(
     least_joint = spaces[-1].least if alpha > 0 else least_kernel
     bound = alpha * int(np.bincount(y).max()) + max(0.0, -least_kernel)
     beta = min(bound, max(0.0, -least_joint, -least_kernel))
-    return Ridge(_rounded_up(beta), least_joint, least_kernel, passes)
+    # |K q|^2 of the first random directions, which are orthonormal: n times their mean is |K|^2 in expectation
+    first = spaces[0].image[:, : min(n, RANDOM_VECTORS)]
+    square = n * float((first**2).sum()) / first.shape[1]
+    rank = min(float(n), (n * diagonal) ** 2 / square) if square > 0 else 0.0
+    largest = max(spaces[0].largest, 0.0)
+    return Ridge(_rounded_up(beta), least_joint, least_kernel, passes, largest, rank)
 
 
 def _rounded_up(beta: float) -> float:

@@ -40,7 +40,7 @@ from cksc_dist.spec import (
 )
 from cksc_dist.store.model_files import read_model, write_model
 
-__all__ = ["CKSC"]
+__all__ = ["CKSC", "check_classes"]
 
 Index = NDArray[np.int64]
 Weights = NDArray[np.float64]
@@ -109,6 +109,9 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         The training samples that carry weight; no others are looked at in prediction.
     n_train_ : int
         Number of training samples.
+    origin_ : dict or None
+        Where a model comes from that was trained from a store: the store, the matrix, and the ``rows`` and ``ids`` of
+        the samples that carry weight, in the order of ``support_``.
 
     Examples
     --------
@@ -190,11 +193,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         labels = column_or_1d(labels, warn=True)
         check_classification_targets(labels)
         _check_count(X, len(labels))
-        classes, class_index = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            have = f"have one class, {classes[0].item()!r}" if len(classes) else "have no class"
-            raise InputError(f"all {len(labels)} samples {have}; training needs at least two classes")
-        _warn_of_small_classes(spec, classes, class_index)
+        classes, class_index = check_classes(labels, spec)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
         K = source.learn(X, self.n_jobs)
         fit = alternate(K, class_index, len(classes), spec, np.random.default_rng(seed), self.n_jobs)
@@ -204,13 +203,27 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        U = fit.atoms.csr(len(class_index))
-        dictionary = dictionary_products(fit.atoms, fit.KU, class_index, len(classes), self.n_jobs)
-        # nothing is set before this line: a fit that fails leaves an earlier one whole
-        self._spec, self.classes_, self._train_labels, self._source = spec, classes, class_index, source
-        self._take(fit, U, dictionary)
+        self._set_fit(spec, classes, class_index, source, fit, self.n_jobs)
         self._name_features(feature_names)
         return self
+
+    def _set_fit(
+        self,
+        spec: ModelSpec,
+        classes: NDArray[Any],
+        class_index: Index,
+        source: KernelInput,
+        fit: Fit,
+        n_jobs: int | None,
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        """Set all that a finished training has learnt."""
+        U = fit.atoms.csr(len(class_index))
+        dictionary = dictionary_products(fit.atoms, fit.KU, class_index, len(classes), n_jobs)
+        # nothing is set before this line: a fit that fails leaves an earlier one whole
+        self._spec, self.classes_, self._train_labels, self._source = spec, classes, class_index, source
+        self.origin_ = origin
+        self._take(fit, U, dictionary)
 
     def _specs(self) -> tuple[ModelSpec, KernelInput]:
         """Return the checked settings of model and kernel."""
@@ -239,7 +252,6 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
     def _take(self, fit: Fit, U: Any, dictionary: Dictionary) -> None:
         """Set what was learnt; atoms are the rows of U."""
         self.n_train_ = len(self._train_labels)
-        self.n_features_in_ = self._source.n_features
         self.beta_ = fit.beta
         self.n_iter_ = fit.n_iter
         self.codes_ = fit.codes.csr(len(fit.home))
@@ -248,6 +260,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self.objective_history_ = fit.history.sum(axis=1)
         self.support_ = np.unique(U.indices).astype(np.int64)
         self._source.keep(self.support_)
+        self.n_features_in_ = self._source.n_features
         self._set_recall(dictionary)
 
     def _name_features(self, names: NDArray[Any] | None) -> None:
@@ -440,6 +453,8 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         }
         if isinstance(source, DtwInput):
             settings |= {"distance": asdict(source.distance), "kernel": asdict(source.kernel)}
+        if self.origin_ is not None:
+            settings["origin"] = self.origin_
         if hasattr(self, "feature_names_in_"):
             settings["feature_names"] = self.feature_names_in_.tolist()
         U, G = self.dictionary_, self.codes_
@@ -469,7 +484,7 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self = cls(**settings["parameters"])
         self._spec = ModelSpec(**settings["spec"])
         self.classes_ = np.array(settings["classes"], dtype=settings["class_type"])
-        self.beta_, self.n_iter_ = settings["beta"], settings["n_iter"]
+        self.beta_, self.n_iter_, self.origin_ = settings["beta"], settings["n_iter"], settings.get("origin")
         n, k = len(arrays["train_labels"]), len(arrays["gram"])
         self.n_train_ = n
         for attribute, key, kind, shape in (
@@ -504,6 +519,16 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def check_classes(labels: NDArray[Any], spec: ModelSpec) -> tuple[NDArray[Any], Index]:
+    """Return the classes and the class of each sample, or say that there are too few; warn of small ones."""
+    classes, class_index = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        have = f"have one class, {classes[0].item()!r}" if len(classes) else "have no class"
+        raise InputError(f"all {len(labels)} samples {have}; training needs at least two classes")
+    _warn_of_small_classes(spec, classes, class_index)
+    return classes, class_index
+
+
 def _warn_of_small_classes(spec: ModelSpec, classes: NDArray[Any], class_index: NDArray[np.int64]) -> None:
     wanted = spec.sparsity if spec.atoms_per_class is None else spec.atoms_per_class
     sizes = np.bincount(class_index)
@@ -514,7 +539,7 @@ def _warn_of_small_classes(spec: ModelSpec, classes: NDArray[Any], class_index: 
             f"class {classes[first].item()!r} has {sizes[first]} samples, fewer than the {wanted} atoms a "
             f"class starts with ({len(small)} such classes): it starts with all it has",
             SmallClassWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -32,6 +32,9 @@ MANY = 500
 PARTIAL = ".partial"
 """How unfinished files end, of this module and of Zarr's own local store."""
 
+OTHERS = ("kernels/", "models/", "fits/", "results/")
+"""Parts of a store that are written without holding the store."""
+
 # what is wrong with the question, and will be so however long one waits
 _NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
 
@@ -111,10 +114,26 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
-    def write(self, key: str, content: bytes, *, durable: bool = False) -> None:
+    def read_range(self, key: str, start: int, count: int) -> bytes:
+        """Return some bytes of a file; none or fewer where there are not as many."""
+        if self.local is not None:
+            with suppress(FileNotFoundError), (self.local / key).open("rb") as file:
+                file.seek(start)
+                return file.read(count)
+            return b""
+        try:
+            content: bytes = self.patiently(
+                lambda: self._fs.cat_file(f"{self._root}/{key}", start=start, end=start + count)
+            )
+        except FileNotFoundError:
+            return b""
+        return content
+
+    def write(self, key: str, content: bytes | memoryview, *, durable: bool = False) -> None:
         """Write a file, whole or not at all; durable: on the disk itself before this returns."""
         if self.local is None:
-            self.patiently(lambda: self._fs.pipe_file(f"{self._root}/{key}", content))
+            whole = bytes(content)
+            self.patiently(lambda: self._fs.pipe_file(f"{self._root}/{key}", whole))
             return
         path = self.local / key
         partial = self._partial(path)
@@ -201,6 +220,13 @@ class Folder:
             with suppress(FileNotFoundError):
                 self.patiently(lambda part=part: self._fs.rm(part))  # type: ignore[misc]
 
+    def remove_all(self) -> None:
+        """Remove everything below this folder, and on this machine the folder itself."""
+        if self.local is not None:
+            shutil.rmtree(self.local, ignore_errors=True)
+        else:
+            self.remove_many(list(self.files("")))
+
     def files(self, key: str) -> dict[str, int]:
         """Return all files below a key, named from there, with their sizes; empty where there are none."""
         if self.local is not None:
@@ -265,10 +291,13 @@ class Folder:
         self.write(key, json_record(value), durable=durable)
 
     def sweep(self) -> list[str]:
-        """Remove what killed writers left half-written, and return its names; nobody else may be writing."""
+        """Remove what killed writers left half-written, and return its names; nobody else may be writing.
+
+        What others may write while somebody holds the store is left alone.
+        """
         if self.local is None:
             return []
-        left = [name for name in self.files("") if name.endswith(PARTIAL)]
+        left = [name for name in self.files("") if name.endswith(PARTIAL) and not name.startswith(OTHERS)]
         for name in left:
             self.remove(name)
         return left

@@ -2,12 +2,12 @@
 
     K[i, j] = exp(-D[i, j]^2 / (factor * delta)),    delta by the bandwidth rule over the training rows alone
 
-Sums run over strips of rows in a fixed order, so the bandwidth does not depend on how much memory there is.
+The bandwidth comes from sums of tiles (`cksc_dist.store.bandwidth`) and does not depend on how much memory there is.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,24 +16,9 @@ from cksc_dist.errors import InputError
 from cksc_dist.maths.kernel import bandwidth as bandwidth_of
 from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.spec import KernelSpec
+from cksc_dist.store.bandwidth import Distances, as_slice, block_sums, delta_of_mean, row_blocks
 
 __all__ = ["KernelView", "positions"]
-
-
-class Distances(Protocol):
-    """What a view needs of a matrix."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the values."""
-
-    @property
-    def tile_edge(self) -> int:
-        """Rows of a tile."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, key: Any) -> NDArray[Any]: ...
 
 
 def positions(n: int, rows: ArrayLike) -> NDArray[np.int64]:
@@ -59,17 +44,27 @@ class KernelView:
         Training rows.
     bandwidth, factor
         As in `KernelSpec`.
+    delta
+        What the rule gives for these rows, where that is known already.
     """
 
     ndim = 2
 
-    def __init__(self, distances: Distances, rows: NDArray[np.int64], *, bandwidth: str | float, factor: float) -> None:
+    def __init__(
+        self,
+        distances: Distances,
+        rows: NDArray[np.int64],
+        *,
+        bandwidth: str | float,
+        factor: float,
+        delta: float | None = None,
+    ) -> None:
         if rows.ndim != 1 or not len(rows):
             raise InputError("rows: give at least one training row, as a list of positions or a mask")
         self.spec = KernelSpec(bandwidth=bandwidth, factor=factor)
         self.rows = rows
         self._distances = distances
-        self.delta = self._learn()
+        self.delta = self._learn() if delta is None else delta
 
     def _learn(self) -> float:
         rule = self.spec.bandwidth
@@ -78,12 +73,10 @@ class KernelView:
         if rule == "median":
             # every value counts: there is no way round the whole matrix
             return bandwidth_of(self._distances[self.rows, self.rows], rule)
-        total = 0.0
-        for begin in range(0, len(self.rows), self._distances.tile_edge):
-            strip = self._distances[self.rows[begin : begin + self._distances.tile_edge], self.rows]
-            total += float(strip.astype(np.float64).sum())
-        mean = total / len(self.rows) ** 2
-        return bandwidth_of(np.full((1, 1), mean), rule)
+        ascending = np.sort(self.rows)
+        blocks = range(len(row_blocks(ascending, self._distances.tile_edge)))
+        sums = [part for number in blocks for part in block_sums(self._distances, ascending, number)]
+        return delta_of_mean(sums, len(self.rows), self.spec)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -109,12 +102,22 @@ class KernelView:
         return np.asarray(values[scalar])
 
     def _values(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[Any]:
-        return gaussian_kernel(self._distances[rows, columns], self.spec.factor * self.delta)
+        return gaussian_kernel(self._distances[as_slice(rows), as_slice(columns)], self.width)
+
+    @property
+    def width(self) -> float:
+        """What squared distances are divided by: factor times delta."""
+        return self.spec.factor * self.delta
 
     def against(self, rows: ArrayLike) -> NDArray[Any]:
         """Return the kernel of other rows of the matrix (test samples) with the training rows."""
         return self._values(positions(len(self._distances), rows), self.rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the whole kernel, in memory."""
-        return self[:, :].astype(dtype or self.dtype, copy=False)
+        """Return the whole kernel, in memory; filled in strips, so that it does not take twice its size."""
+        K = np.empty(self.shape, dtype or self.dtype)
+        columns = as_slice(self.rows)
+        for begin in range(0, len(self.rows), self._distances.tile_edge):
+            strip = slice(begin, begin + self._distances.tile_edge)
+            K[strip] = gaussian_kernel(self._distances[as_slice(self.rows[strip]), columns], self.width)
+        return K

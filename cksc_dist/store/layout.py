@@ -4,6 +4,8 @@ zarr.json                        format and version
 series/                          values (frame, dim), offsets (edge), label, row (ids), digest of each series
 distances/<fingerprint>/         distance (row, col) with its coordinates row, col and label: what xarray opens
 ledger/<fingerprint>/            which tiles are done (`cksc_dist.store.ledger`)
+kernels/<key>/                   kernels that do not fit in memory, row by row (`cksc_dist.store.kernel_copy`)
+models/<name>/                   models, where they are kept with their series (`cksc_dist.store.model_files`)
 metadata.json, lock.json         copies of all zarr.json; who is writing
 """
 

@@ -135,6 +135,16 @@ class DistanceMatrix:
         return self._files.group
 
     @property
+    def folder(self) -> Folder:
+        """The store."""
+        return self._files.folder
+
+    @property
+    def series(self) -> StoredSeries:
+        """The series that the rows are."""
+        return self._series
+
+    @property
     def labels(self) -> NDArray[Any]:
         """One label for each row."""
         return self._series.labels

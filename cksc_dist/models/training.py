@@ -1,0 +1,422 @@
+"""Train CKSC from the distance matrix of a store: wherever the kernel lives, with a checkpoint every alternation.
+
+    train(store, model)      what ``cksc train STORE MODEL`` does
+
+Where the kernel fits in memory, training runs in this process. Where it does not, a copy of it is written row by row
+(`cksc_dist.store.kernel_copy`) and gone through once an alternation, by threads of this process or by the workers of a
+cluster. Neither changes a bit of the model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
+
+from cksc_dist.dist.executors import Executor, ThreadExecutor
+from cksc_dist.dist.progress import Progress
+from cksc_dist.errors import ModelFileError, PlanError
+from cksc_dist.maths.cksc import State, alternate
+from cksc_dist.maths.codes import Objective
+from cksc_dist.maths.gram import Gram, MemoryGram, StripGram
+from cksc_dist.maths.ridge import Ridge, ridge
+from cksc_dist.maths.sparse import SparseRows
+from cksc_dist.maths.threads import resolve_n_jobs
+from cksc_dist.models.cksc import CKSC, check_classes
+from cksc_dist.models.distance_kernel import DistanceKernel
+from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
+from cksc_dist.series import Ragged
+from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count
+from cksc_dist.store.checkpoints import Checkpoints
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.kernel_copy import KernelCopy, copy_key
+from cksc_dist.store.kernel_view import KernelView, positions
+from cksc_dist.store.lease import Lease
+from cksc_dist.store.matrix import DistanceMatrix, open_matrix
+from cksc_dist.store.model_files import model_digest
+from cksc_dist.store.series_files import StoredSeries
+
+__all__ = ["PLACES", "Training", "train"]
+
+Index = NDArray[np.int64]
+Place = Literal["auto", "memory", "disk", "cluster"]
+
+PLACES = ("auto", "memory", "disk", "cluster")
+
+MEMORY_SHARE = 0.4
+"""A kernel that takes more than this share of the free memory is left on disk."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A finished training.
+
+    Parameters
+    ----------
+    model
+        The model, as it was saved.
+    place
+        Where the kernel was, and why.
+    resumed
+        Alternations that an earlier run had made.
+    seconds
+        How long this run took.
+    """
+
+    model: CKSC
+    place: str
+    resumed: int
+    seconds: float
+
+
+def train(
+    store: str | Path,
+    model: str | Path,
+    *,
+    distances: str = "",
+    rows: ArrayLike | None = None,
+    spec: ModelSpec = ModelSpec(),  # noqa: B008  frozen
+    kernel: KernelSpec = KernelSpec(),  # noqa: B008  frozen
+    seed: int = 0,
+    place: Place = "auto",
+    from_scratch: bool = False,
+    new_kernel: bool = False,
+    drop_kernel: bool = False,
+    run: RunSpec = RunSpec(),  # noqa: B008  frozen
+    progress: Progress | None = None,
+    client: Any = None,
+) -> Training:
+    """Train a model on the finished distances of a store, and save it.
+
+    Run again after anything whatever, it goes on after the last alternation that was finished.
+
+    Parameters
+    ----------
+    store
+        Folder or URL.
+    model
+        Where the model goes: a folder or URL. Checkpoints are beside it, in ``MODEL.training``, until it is done.
+    distances
+        First letters of the matrix, where the store has several.
+    rows
+        Training rows, as positions or a mask; None: all.
+    spec, kernel
+        Parameters of the model and of its kernel.
+    seed
+        Draws the samples that the atoms start from.
+    place
+        ``"memory"``, ``"disk"`` or ``"cluster"``: where the kernel is; ``"auto"`` chooses.
+    from_scratch
+        Begin again, whatever an earlier run has left.
+    new_kernel, drop_kernel
+        Write the kernel copy again; remove it in the end.
+    run
+        How to run.
+    progress
+        Hears what goes on.
+    client
+        A connected Dask client to work with; None: as `run` says.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from cksc_dist.dist.distances import compute_distances
+    >>> from cksc_dist.dist.ingest import ingest
+    >>> from cksc_dist.io import make_gestures
+    >>> from cksc_dist import load_model
+    >>> with TemporaryDirectory() as folder:
+    ...     data = make_gestures(n_per_class=10)
+    ...     _ = ingest(data, folder + "/store")
+    ...     _ = compute_distances(folder + "/store")
+    ...     _ = train(folder + "/store", folder + "/model", spec=ModelSpec(sparsity=3))
+    ...     bool(load_model(folder + "/model").score(data.series, data.labels) > 0.9)
+    True
+    """
+    begin = time.perf_counter()
+    progress = progress or Progress()
+    check_choice("place", place, PLACES)
+    check_count("seed", seed, low=0)
+    matrix = open_matrix(store, distances)
+    chosen = np.arange(len(matrix)) if rows is None else np.unique(positions(len(matrix), rows))
+    labels = matrix.labels[chosen]
+    classes, y = check_classes(labels, spec)
+    key = copy_key(matrix.fingerprint, matrix.series.digests, chosen, kernel)
+    training = _training_key(key, labels, spec, seed)
+    folder = Folder(f"{Folder(model).url}.training")
+    with Lease(folder, "training"):
+        checkpoints = Checkpoints(folder, training)
+        done = _finished(model, training, spec)
+        if from_scratch:
+            checkpoints.clear()
+        elif done is not None:
+            progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
+            return Training(done, "not needed", done.n_iter_, time.perf_counter() - begin)
+        state = _state_of(checkpoints.latest(), spec)
+        if state is not None:
+            progress.note(f"going on after alternation {state.n_iter}")
+        with _prepared(matrix, chosen, kernel, place, run, progress, client, new_kernel) as ready:
+            beta = None if state is not None else _ridge(ready, y, len(classes), spec, progress).beta
+            fit = alternate(
+                ready.gram,
+                y,
+                len(classes),
+                spec,
+                np.random.default_rng(seed),
+                ready.n_jobs,
+                beta,
+                _Speaker(progress, state),
+                state=state,
+                on_alternation=lambda now: checkpoints.save(now.n_iter, *_saved(now)),
+            )
+        estimator = _estimator(spec, kernel, matrix, seed)
+        source = _source(matrix, ready.transform, chosen)
+        origin = {
+            "store": matrix.folder.url,
+            "matrix": matrix.fingerprint,
+            "training": training,
+            "max_iter": spec.max_iter,
+            "converged": fit.converged,
+        }
+        estimator._set_fit(spec, classes, y, source, fit, ready.n_jobs, origin)
+        carrying = chosen[estimator.support_]
+        estimator.origin_ = origin | {"rows": carrying.tolist(), "ids": matrix.ids[carrying].tolist()}
+        estimator.save(model)
+        if fit.converged:
+            checkpoints.clear()
+        else:
+            warnings.warn(
+                f"J still changed by more than tol={spec.tol} after {fit.n_iter} alternations; run again with a larger "
+                "max_iter, and training goes on from there",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        if drop_kernel and ready.copy is not None:
+            ready.copy.drop()
+    if fit.converged:
+        folder.remove_all()
+    return Training(estimator, ready.why, 0 if state is None else state.n_iter, time.perf_counter() - begin)
+
+
+def _training_key(kernel_key: str, labels: NDArray[Any], spec: ModelSpec, seed: int) -> str:
+    """Return a name for all that decides how training goes; how long it may go on is no part of it."""
+    settings = {name: value for name, value in asdict(spec).items() if name != "max_iter"}
+    about = {"kernel": kernel_key, "labels": labels.tolist(), "model": settings, "seed": int(seed)}
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _finished(model: str | Path, training: str, spec: ModelSpec) -> CKSC | None:
+    """Return the model that this training has left already; None where it has not, or may go on."""
+    if not Folder(model).names(""):
+        return None
+    model_digest(model)  # raises where something else is there, before any work
+    try:
+        found = CKSC.load(model)
+    except ModelFileError:
+        return None  # damaged: it is written again
+    origin = found.origin_ or {}
+    done = origin.get("converged") or origin.get("max_iter") == spec.max_iter
+    return found if origin.get("training") == training and done else None
+
+
+def _saved(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return a state as arrays and settings."""
+    arrays = {"KU": state.KU, "home": state.home, "history": state.history}
+    for name in ("atoms", "codes"):
+        arrays |= {f"{name}_{part}": array for part, array in getattr(state, name)._asdict().items()}
+    return arrays, {name: getattr(state, name) for name in ("beta", "n_iter")} | {
+        name: bool(getattr(state, name)) for name in ("settled", "converged")
+    }
+
+
+def _state_of(checkpoint: Any, spec: ModelSpec) -> State | None:
+    """Return the state of a checkpoint; None where there is none, or it has gone further than is wanted."""
+    if checkpoint is None or checkpoint[0] > spec.max_iter:
+        return None
+    _, arrays, settings = checkpoint
+    atoms, codes = (
+        SparseRows(*(arrays[f"{name}_{part}"] for part in SparseRows._fields)) for name in ("atoms", "codes")
+    )
+    return State(atoms, arrays["KU"], codes, arrays["home"], history=arrays["history"], **settings)
+
+
+@dataclass
+class _Ready:
+    """The kernel, ready to train on."""
+
+    gram: Gram
+    transform: DistanceKernel
+    n_jobs: int
+    why: str
+    copy: KernelCopy | None = None
+
+
+@contextmanager
+def _prepared(
+    matrix: DistanceMatrix,
+    rows: Index,
+    kernel: KernelSpec,
+    place: Place,
+    run: RunSpec,
+    progress: Progress,
+    client: Any,
+    new_kernel: bool,
+) -> Iterator[_Ready]:
+    """Give the kernel, wherever it is best kept, and say where that is."""
+    from cksc_dist.dist.kernel_copies import learn_delta, make_copy
+
+    where, why = _place(matrix, len(rows), kernel, place, run, client)
+    progress.note(f"training {where}: {why}")
+    n_jobs = run.workers or resolve_n_jobs(-1)
+    text = f"{where} ({why})"
+    if where == "in memory":
+        if kernel.repair is not None:
+            transform = DistanceKernel(kernel.bandwidth, kernel.factor, kernel.repair)
+            yield _Ready(MemoryGram(transform.fit_transform(matrix[rows, rows]), n_jobs), transform, n_jobs, text)
+            return
+        delta = learn_delta(matrix, rows, kernel, ThreadExecutor(n_jobs))
+        view = KernelView(matrix, rows, bandwidth=kernel.bandwidth, factor=kernel.factor, delta=delta)
+        yield _Ready(MemoryGram(np.asarray(view), n_jobs), _transform(kernel, delta), n_jobs, text)
+        return
+    with _workers(where, n_jobs, run, client, progress) as (workers, memory):
+        copy = make_copy(matrix, rows, kernel, workers, progress, memory, anew=new_kernel)
+        if where == "from disk":
+            yield _Ready(StripGram(copy, n_jobs), _transform(kernel, copy.delta), n_jobs, text, copy)
+            return
+        from cksc_dist.dist.cluster_gram import ClusterGram
+
+        yield _Ready(ClusterGram(copy, workers), _transform(kernel, copy.delta), resolve_n_jobs(-1), text, copy)
+
+
+def _transform(kernel: KernelSpec, delta: float) -> DistanceKernel:
+    """Return what makes the kernel of new samples, with the bandwidth that was learnt."""
+    transform = DistanceKernel(kernel.bandwidth, kernel.factor, kernel.repair)
+    transform.bandwidth_, transform.delta_, transform.spectral_repair_ = delta, kernel.factor * delta, None
+    return transform
+
+
+@contextmanager
+def _workers(
+    where: str, n_jobs: int, run: RunSpec, client: Any, progress: Progress
+) -> Iterator[tuple[Executor, int | None]]:
+    """Give who works, and how much memory one of them has."""
+    if where == "from disk":
+        yield ThreadExecutor(n_jobs), run.memory
+        return
+    from cksc_dist.dist.cluster import check_code, connected, dashboard_of, memory_of_workers
+    from cksc_dist.dist.dask_executor import DaskExecutor
+
+    if client is None and run.scheduler is None:
+        progress.note(f"starting a cluster of {n_jobs} workers on this machine")
+    with nullcontext(client) if client is not None else connected(run, n_jobs) as found:
+        if client is not None or run.scheduler is not None:
+            for warning in check_code(found):
+                progress.note(f"warning: {warning}")
+        if dashboard := dashboard_of(found):
+            progress.note(f"dashboard: {dashboard}")
+        yield DaskExecutor(found), run.memory or memory_of_workers(found)
+
+
+def _place(
+    matrix: DistanceMatrix, n: int, kernel: KernelSpec, place: Place, run: RunSpec, client: Any
+) -> tuple[str, str]:
+    """Return where the kernel goes, and why."""
+    size = n * n * matrix.dtype.itemsize
+    free = int(psutil.virtual_memory().available)
+    room = min(free, run.memory) if run.memory else free
+    fits = size <= MEMORY_SHARE * room
+    amount = f"the kernel takes {size / 1e9:,.2f} GB, and {room / 1e9:,.2f} GB of memory are free"
+    if kernel.repair is not None and (place not in ("auto", "memory") or not fits):
+        raise PlanError(
+            f"repair={kernel.repair!r} needs all eigenvalues of the kernel, in memory: {amount}; train without repair "
+            "(beta makes up for negative eigenvalues), or on fewer rows"
+        )
+    if kernel.bandwidth == "median" and not fits:
+        raise PlanError(f"bandwidth='median' needs all distances in memory: {amount}; take 'mean', or a number")
+    if place != "auto":
+        return {"memory": "in memory", "disk": "from disk", "cluster": "on the cluster"}[place], "as asked for"
+    if fits:
+        return "in memory", f"{amount}: nothing is faster"
+    if client is not None or run.scheduler is not None:
+        return "on the cluster", amount
+    return "from disk", f"{amount}; one machine reads it fastest by threads of one process"
+
+
+def _ridge(ready: _Ready, y: Index, n_classes: int, spec: ModelSpec, progress: Progress) -> Ridge:
+    """Return beta, computed or as it was kept with the kernel copy, and say what the kernel is like."""
+    classes = hashlib.sha256(y.astype("<i8").tobytes()).hexdigest()[:8]
+    name = f"{spec.alpha!r}-{classes}"
+    kept = None if ready.copy is None else ready.copy.ridge(name)
+    if kept is not None:
+        found = Ridge(**kept)
+        progress.note(f"beta {found.beta:.6g}, kept with the kernel copy")
+        return found
+    begin = time.perf_counter()
+    largest = float(ready.gram.diagonal.max())
+    found = ridge(ready.gram.product, y, n_classes, float(spec.alpha), diagonal=largest)
+    seconds = time.perf_counter() - begin
+    progress.note(
+        f"beta {found.beta:.6g} after {found.passes} passes over the kernel, {seconds:.1f} s; {found.health()}"
+    )
+    if ready.copy is not None:
+        ready.copy.keep_ridge(name, found._asdict())
+    return found
+
+
+class _Speaker:
+    """Says after every alternation what J is."""
+
+    def __init__(self, progress: Progress, state: State | None) -> None:
+        self._progress, self._number = progress, 0 if state is None else state.n_iter
+        self._since = time.perf_counter()
+        self._codes = ""
+
+    def __call__(self, step: str, now: Objective) -> None:
+        """Hear of a half step."""
+        seconds, self._since = time.perf_counter() - self._since, time.perf_counter()
+        if step == "codes":
+            self._codes = f"codes {seconds:.2f} s"
+            return
+        self._number += 1
+        self._progress.note(
+            f"alternation {self._number}: J {now.total:.6g} (reconstruction {now.reconstruction:.6g}, ridge "
+            f"{now.ridge:.4g}, discrimination {now.discrimination:.4g}); {self._codes}, atoms {seconds:.2f} s"
+        )
+
+
+def _estimator(spec: ModelSpec, kernel: KernelSpec, matrix: DistanceMatrix, seed: int) -> CKSC:
+    """Return the estimator that these settings are those of."""
+    distance = matrix.spec
+    shared: dict[str, Any] = {"random_state": seed, "bandwidth": kernel.bandwidth, "factor": kernel.factor, "repair": kernel.repair}
+    if distance.metric == "external":
+        return CKSC(kernel="precomputed", **asdict(spec), random_state=seed)
+    names = ("mode", "window", "cost", "normalise", "per_length")
+    return CKSC(kernel="dtw", **asdict(spec), **shared, **{name: getattr(distance, name) for name in names})
+
+
+def _source(matrix: DistanceMatrix, transform: DistanceKernel, rows: Index) -> KernelInput:
+    """Return where the kernel rows of new samples will come from."""
+    if matrix.spec.metric == "external":
+        return PrecomputedInput.of(len(rows))
+    series = matrix.series
+
+    def read(support: Index | None) -> Ragged:
+        return _series_of(series, rows if support is None else rows[support])
+
+    return DtwInput.of_rows(matrix.spec, transform, read)
+
+
+def _series_of(series: StoredSeries, rows: Index) -> Ragged:
+    """Return single series of a store, one after the other."""
+    found = [series.read(int(row), int(row) + 1)[0] for row in rows]
+    return np.concatenate(found), np.concatenate([[0], np.cumsum([len(values) for values in found])])

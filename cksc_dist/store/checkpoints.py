@@ -1,0 +1,95 @@
+"""Checkpoints of a training: whole arrays first, then one small file that points to them.
+
+    FOLDER/checkpoint-<n>.npz      state after alternation n; never pickled
+    FOLDER/latest.json             which one is the latest, its checksum, and the training it belongs to
+
+A checkpoint counts once ``latest.json`` names it, which is one rename or one put. The last few are kept.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from cksc_dist.errors import StoreError
+from cksc_dist.store.folder import Folder
+
+__all__ = ["Checkpoints"]
+
+KEPT = 2
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Checkpoints:
+    """Checkpoints of one training.
+
+    Parameters
+    ----------
+    folder
+        Where they are.
+    training
+        What the training is of: checkpoints of another one are not looked at.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> with TemporaryDirectory() as path:
+    ...     checkpoints = Checkpoints(Folder(path), "these settings")
+    ...     checkpoints.save(1, {"x": np.arange(3)}, {"beta": 0.5})
+    ...     checkpoints.latest()
+    (1, {'x': array([0, 1, 2])}, {'beta': 0.5})
+    """
+
+    def __init__(self, folder: Folder, training: str) -> None:
+        self.folder, self.training = folder, training
+
+    @staticmethod
+    def _name(number: int) -> str:
+        return f"checkpoint-{number:06d}.npz"
+
+    def save(self, number: int, arrays: Arrays, settings: dict[str, Any]) -> None:
+        """Publish the state after an alternation."""
+        content = io.BytesIO()
+        np.savez(content, **arrays)  # type: ignore[arg-type]
+        whole = content.getbuffer()
+        self.folder.write(self._name(number), whole, durable=True)
+        record = {
+            "training": self.training,
+            "number": number,
+            "crc32c": google_crc32c.value(whole.tobytes()),
+            "settings": settings,
+        }
+        self.folder.write_json("latest.json", record, durable=True)
+        for old in self._saved():
+            if old > number or old <= number - KEPT:
+                self.folder.remove(self._name(old))
+
+    def _saved(self) -> list[int]:
+        names = [name for name in self.folder.names("") if name.startswith("checkpoint-") and name.endswith(".npz")]
+        return [int(name[len("checkpoint-") : -len(".npz")]) for name in names]
+
+    def latest(self) -> tuple[int, Arrays, dict[str, Any]] | None:
+        """Return the number, arrays and settings of the last one; None where there is none of this training."""
+        record = self.folder.read_json("latest.json")
+        if record is None or record["training"] != self.training:
+            return None
+        number = int(record["number"])
+        content = self.folder.read(self._name(number))
+        if content is None or google_crc32c.value(content) != record["crc32c"]:
+            raise StoreError(
+                f"checkpoint {number} in {self.folder.url} is damaged or lost; begin again with --from-scratch"
+            )
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return number, {name: arrays[name] for name in arrays.files}, record["settings"]
+
+    def clear(self) -> None:
+        """Remove all of them."""
+        self.folder.remove("latest.json")
+        for number in self._saved():
+            self.folder.remove(self._name(number))

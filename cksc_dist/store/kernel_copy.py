@@ -1,0 +1,203 @@
+"""The kernel of some rows of a matrix, written once row by row, for training on what does not fit in memory.
+
+    kernels/<key>/about.json       what it is the kernel of, with delta
+    kernels/<key>/rows.npy         the rows of the matrix, ascending
+    kernels/<key>/kernel/          (row, col) Zarr array of chunks (`STRIP`, n), not compressed, with crc32c
+    kernels/<key>/ridge-*.json     beta, once it has been computed for an alpha
+
+A chunk is a strip of whole rows, so that a single row is one small read at a known place (from square chunks it would
+take as many reads as there are chunks in a row). A strip is there or not: chunks appear whole. The key names the
+matrix, the series behind the rows, the rows and the settings of the kernel: a copy never serves for anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from dataclasses import asdict
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.codecs import Crc32cCodec
+
+from cksc_dist.errors import StoreError
+from cksc_dist.spec import KernelSpec
+from cksc_dist.store.folder import Folder
+
+__all__ = ["KernelCopy", "copy_key", "find_copies"]
+
+TOP = "kernels"
+
+STRIP = 64
+"""Rows of a chunk: 5 MB at 20,000 samples in float32."""
+
+CHECKSUM_BYTES = 4
+
+Index = NDArray[np.int64]
+
+
+def copy_key(fingerprint: str, digests: NDArray[np.uint8], rows: Index, kernel: KernelSpec) -> str:
+    """Return the name of the copy: of a matrix, the digests of the series behind the rows, rows and settings."""
+    about = {
+        "matrix": fingerprint,
+        "series": hashlib.sha256(np.ascontiguousarray(digests[rows]).tobytes()).hexdigest(),
+        "rows": hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest(),
+        "kernel": asdict(kernel),
+    }
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def find_copies(store: Folder) -> list[str]:
+    """Return the keys of the copies in a store."""
+    return store.names(TOP, folders_only=True)
+
+
+class KernelCopy:
+    """A kernel on disk, in strips of rows.
+
+    Parameters
+    ----------
+    store
+        The store.
+    key
+        Name of the copy (`copy_key`).
+    """
+
+    def __init__(self, store: Folder, key: str) -> None:
+        self.store, self.key = store, key
+        self.folder = Folder(f"{store.url}/{TOP}/{key}")
+        about = self.folder.read_json("about.json")
+        if about is None:
+            raise StoreError(f"{self.folder.url} is no kernel copy, or was dropped; run the same command again")
+        self.n, self.delta, self.fingerprint = int(about["n"]), float(about["delta"]), str(about["matrix"])
+        self.dtype: np.dtype[Any] = np.dtype(about["dtype"])
+        self.factor = float(about["factor"])
+        self.diagonal = np.ones(self.n)  # of a Gaussian kernel
+
+    @classmethod
+    def create(
+        cls, store: Folder, key: str, fingerprint: str, rows: Index, delta: float, factor: float, dtype: np.dtype[Any]
+    ) -> KernelCopy:
+        """Make an empty copy, or open the one that is there."""
+        folder = Folder(f"{store.url}/{TOP}/{key}")
+        if folder.read("about.json") is None:
+            content = io.BytesIO()
+            np.save(content, rows, allow_pickle=False)
+            folder.write("rows.npy", content.getvalue())
+            n = len(rows)
+            zarr.create_array(
+                folder.zarr(),
+                name="kernel",
+                shape=(n, n),
+                chunks=(STRIP, n),
+                dtype=dtype,
+                compressors=[Crc32cCodec()],
+                fill_value=np.nan,
+                dimension_names=("row", "col"),
+                overwrite=True,
+            )
+            about = {"matrix": fingerprint, "n": n, "dtype": dtype.name, "delta": delta, "factor": factor}
+            folder.write_json("about.json", about)  # last: without it there is no copy
+        return cls(store, key)
+
+    @property
+    def rows(self) -> Index:
+        """Rows of the matrix, ascending."""
+        content = self.folder.read("rows.npy")
+        if content is None:
+            raise StoreError(f"{self.folder.url}/rows.npy is lost; remove that folder, and run the same command again")
+        rows: Index = np.load(io.BytesIO(content), allow_pickle=False)
+        return rows
+
+    @property
+    def edges(self) -> list[tuple[int, int]]:
+        """First and last row of each strip."""
+        return [(begin, min(begin + STRIP, self.n)) for begin in range(0, self.n, STRIP)]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values."""
+        return self.n * self.n * int(self.dtype.itemsize)
+
+    @property
+    def _chunk_bytes(self) -> int:
+        return STRIP * self.n * int(self.dtype.itemsize) + CHECKSUM_BYTES
+
+    @staticmethod
+    def _chunk(strip: int) -> str:
+        return f"kernel/c/{strip}/0"
+
+    def missing(self) -> list[int]:
+        """Return the numbers of the strips that are not there, or not whole."""
+        there = self.folder.files("kernel/c")
+        return [i for i in range(len(self.edges)) if there.get(f"{i}/0") != self._chunk_bytes]
+
+    def write_strip(self, number: int, values: NDArray[Any]) -> None:
+        """Write a strip of rows; whole or not at all."""
+        whole = np.full((STRIP, self.n), np.nan, self.dtype)
+        whole[: len(values)] = values
+        content = np.empty(self._chunk_bytes, np.uint8)
+        content[:-CHECKSUM_BYTES] = whole.reshape(-1).view(np.uint8)
+        content[-CHECKSUM_BYTES:] = _checksum(content[:-CHECKSUM_BYTES])
+        self.folder.write(self._chunk(number), content.data)
+
+    def strip(self, begin: int, end: int) -> NDArray[Any]:
+        """Return rows ``begin .. end`` of one strip, with its checksum compared."""
+        number = begin // STRIP
+        content = self._read(number, 0, self._chunk_bytes)
+        if not np.array_equal(_checksum(content[:-CHECKSUM_BYTES]), content[-CHECKSUM_BYTES:]):
+            raise self._damaged(number)
+        values: NDArray[Any] = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
+        return values[begin - number * STRIP : end - number * STRIP]
+
+    def row(self, i: int) -> NDArray[Any]:
+        """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
+        row_bytes = self.n * self.dtype.itemsize
+        return self._read(i // STRIP, i % STRIP * row_bytes, row_bytes).view(self.dtype)
+
+    def _read(self, number: int, start: int, count: int) -> NDArray[np.uint8]:
+        """Return bytes of a chunk, as an array that may be written to: compiled code knows no other kind."""
+        content = np.empty(count, np.uint8)
+        if self.folder.local is None:
+            found = self.folder.read_range(self._chunk(number), start, count)
+            got = len(found)
+            content[:got] = np.frombuffer(found, np.uint8)
+        else:
+            try:
+                with (self.folder.local / self._chunk(number)).open("rb", buffering=0) as file:
+                    file.seek(start)
+                    got = 0
+                    while got < count and (more := file.readinto(content.data[got:])):
+                        got += more
+            except FileNotFoundError as error:
+                raise self._damaged(number) from error
+        if got != count:
+            raise self._damaged(number)
+        return content
+
+    def _damaged(self, number: int) -> StoreError:
+        return StoreError(
+            f"strip {number} of the kernel copy {self.folder.url} is damaged or lost; run the same command again with "
+            "--new-kernel"
+        )
+
+    def drop(self) -> None:
+        """Remove the copy."""
+        self.folder.remove("about.json")  # first: what is left behind by a kill is no copy
+        self.folder.remove_all()
+
+    def ridge(self, name: str) -> Any:
+        """Return what was kept of the ridge under a name; None: nothing."""
+        return self.folder.read_json(f"ridge-{name}.json")
+
+    def keep_ridge(self, name: str, value: Any) -> None:
+        """Keep the ridge for the next training on the same kernel."""
+        self.folder.write_json(f"ridge-{name}.json", value)
+
+
+def _checksum(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    return np.array([google_crc32c.value(content)], "<u4").view(np.uint8)
