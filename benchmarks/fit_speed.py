@@ -14,7 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from cksc_dist.maths.cksc import alternate
-from cksc_dist.maths.ridge import kernel_product, ridge
+from cksc_dist.maths.kernel_product import kernel_product
+from cksc_dist.maths.ridge import ridge
 from cksc_dist.spec import ModelSpec
 
 CLASSES, T0, THREADS = 36, 15, 2

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import StoreError
 from cksc_dist.maths.codes import Dictionary, code_step
-from cksc_dist.maths.gram import Weights, atoms_by_rows, strip_product, strip_sums
+from cksc_dist.maths.gram import Weights, atoms_by_rows, strip_sums
 from cksc_dist.maths.kernel import gaussian_kernel
+from cksc_dist.maths.kernel_product import Columns, multiply
 from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import ModelSpec
@@ -156,8 +157,8 @@ def _strips(task: PassTask) -> Any:
 
 def pass_product(task: PassTask) -> Float:
     """Return K V for the rows of the strips."""
-    V = shared_arrays(_copy(task.url, task.key).folder.url, task.shared)["V"]
-    return np.concatenate([strip_product(strip, V) for strip in _strips(task)])
+    columns = Columns.of(shared_arrays(_copy(task.url, task.key).folder.url, task.shared)["V"])
+    return np.concatenate([multiply(strip, columns) for strip in _strips(task)])
 
 
 def pass_sums(task: PassTask) -> Float:

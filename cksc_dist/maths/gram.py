@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.maths.codes import Dictionary, code_step
+from cksc_dist.maths.kernel_product import Columns, multiply
 from cksc_dist.maths.nqp import SparseSolutions, nqp_atoms, nqp_rows
-from cksc_dist.maths.ridge import kernel_product
 from cksc_dist.maths.sparse import SparseRows, jit, sum_rows, weighted_rows
 from cksc_dist.maths.threads import run_blocks
 from cksc_dist.spec import ModelSpec
 
-__all__ = ["Gram", "MemoryGram", "StripGram", "Weights", "atoms_by_rows", "strip_product", "strip_sums"]
+__all__ = ["Gram", "MemoryGram", "StripGram", "Weights", "atoms_by_rows", "strip_sums"]
 
 Float = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -101,11 +101,6 @@ def strip_sums(strip: Rows, weights: Weights) -> Float:
     return out
 
 
-def strip_product(strip: Rows, V: Float) -> Float:
-    """Return ``K[a:b, :] V``."""
-    return kernel_product(strip)(V)
-
-
 def atoms_by_rows(
     row: Callable[[int], Rows], diagonal: Float, linear: Float, beta: float, spec: ModelSpec
 ) -> tuple[SparseSolutions, Float]:
@@ -169,7 +164,7 @@ class MemoryGram:
 
     def product(self, V: Float) -> Float:
         """Return K V."""
-        return kernel_product(self._K, self._n_jobs)(V)
+        return multiply(self._K, Columns.of(V), self._n_jobs)
 
     def weighted_rows(self, weights: Any) -> Float:
         """Return ``weights @ K``."""
@@ -231,10 +226,10 @@ class StripGram:
 
     def product(self, V: Float) -> Float:
         """Return K V."""
-        block, out = np.ascontiguousarray(V), np.empty(V.shape)
+        columns, out = Columns.of(V), np.empty(V.shape)
 
         def work(begin: int, end: int, strip: Rows) -> None:
-            out[begin:end] = strip_product(strip, block)
+            out[begin:end] = multiply(strip, columns)
 
         self._each_strip(work)
         return out

@@ -4,8 +4,8 @@
 
 Least eigenvalues by a block Krylov method with full re-orthogonalisation: with Q an orthonormal basis of
 span(V, A V, A^2 V, ...), the least eigenpair (theta, Q s) of Q'A Q has a residual r = |A Q s - theta Q s|, and
-theta - r <= lambda_min up to what the start has missed. V holds the class indicators and a seeded random vector for
-K + alpha M, seeded random vectors for K; both spaces grow in the same passes over K.
+theta - r <= lambda_min up to what the start has missed. V holds the class indicators and seeded random vectors for
+K + alpha M, random vectors alone for K; both spaces grow in the same passes over K.
 
 By Weyl, alpha * (largest class) + max(0, -lambda_min(K)) always suffices; but for rounding in the ninth digit, beta
 is never above that bound with the lambda_min(K) that was found.
@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
-from cksc_dist.maths.sparse import jit
-from cksc_dist.maths.threads import one_blas_thread, run_blocks
+from cksc_dist.maths.threads import one_blas_thread
 
-__all__ = ["Ridge", "kernel_product", "other_class_sums", "ridge"]
+__all__ = ["Ridge", "other_class_sums", "ridge"]
 
 Float = NDArray[np.float64]
 Product = Callable[[Float], Float]
@@ -43,7 +42,7 @@ LEAST_PASSES = 3
 MOST_PASSES = 6
 """A pass over a K that lives on disk takes its time; where six do not settle it, beta errs on the safe side."""
 
-RANDOM_VECTORS = 8
+RANDOM_VECTORS = 16
 
 
 class Ridge(NamedTuple):
@@ -76,30 +75,6 @@ class Ridge(NamedTuple):
             f"kernel: eigenvalues about {self.least_kernel:.3g} to {self.largest_kernel:.3g}, effective rank about "
             f"{self.effective_rank:.3g}"
         )
-
-
-@jit
-def _kernel_product(K, V, first, last, out):
-    width = V.shape[1]
-    for i in range(first, last):
-        total = out[i]
-        total[:] = 0.0
-        for j in range(K.shape[1]):
-            weight, row = K[i, j], V[j]
-            for v in range(width):
-                total[v] += weight * row[v]
-
-
-def kernel_product(K: NDArray[np.floating], n_jobs: int | None = None) -> Product:
-    """Return the function V -> K V, with sums in a fixed order."""
-
-    def product(V: Float) -> Float:
-        out = np.empty((len(K), V.shape[1]))
-        block = np.ascontiguousarray(V)
-        run_blocks(lambda i, j: _kernel_product(K, block, i, j, out), len(K), 64, n_jobs)
-        return out
-
-    return product
 
 
 def other_class_sums(V: Float, y: NDArray[np.int64], n_classes: int) -> Float:
@@ -202,6 +177,7 @@ def ridge(
     Examples
     --------
     >>> import numpy as np
+    >>> from cksc_dist.maths.kernel_product import kernel_product
     >>> y = np.array([0, 0, 1, 1])
     >>> round(ridge(kernel_product(np.eye(4)), y, 2, alpha=1.0).beta, 6)
     1.0
@@ -212,7 +188,9 @@ def ridge(
     classes[np.arange(n), y] = 1.0
     spaces = [_Space(rng.standard_normal((n, min(n, RANDOM_VECTORS))), 0.0, y, n_classes, diagonal)]
     if alpha > 0:
-        spaces.append(_Space(np.hstack([classes, rng.standard_normal((n, 1))]), alpha, y, n_classes, diagonal))
+        # a narrow space grows too slowly for the few passes there are
+        filled = np.hstack([classes, rng.standard_normal((n, max(1, min(n, RANDOM_VECTORS) - n_classes)))])
+        spaces.append(_Space(filled, alpha, y, n_classes, diagonal))
     # one BLAS thread: its rounding, and so beta, must not depend on how many there are
     with one_blas_thread():
         passes = _grow(spaces, product, max_passes)

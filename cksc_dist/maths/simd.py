@@ -195,11 +195,15 @@ class Vectors(NamedTuple):
         function = cgutils.get_or_insert_function(self.builder.module, signature, full_name)
         return self.builder.call(function, list(arguments))
 
+    def multiply_add(self, x: Any, y: Any, total: Any) -> Any:
+        """Return ``x y + total``, rounded once."""
+        return self._call("fma", x, y, total)
+
     def add_cost(self, cost: str, x: Any, y: Any, total: Any) -> Any:
         """Return ``total + (x - y)^2`` with one rounding of the product and sum, or ``total + |x - y|``."""
         difference = self.builder.fsub(x, y)
         if cost == "squared":
-            return self._call("fma", difference, difference, total)
+            return self.multiply_add(difference, difference, total)
         return self.builder.fadd(total, self._call("fabs", difference))
 
     def inside(self, offset: Any, low: Any, high: Any) -> Any:

@@ -366,7 +366,7 @@ def _ridge(ready: _Ready, y: Index, n_classes: int, spec: ModelSpec, progress: P
     found = ridge(ready.gram.product, y, n_classes, float(spec.alpha), diagonal=largest)
     seconds = time.perf_counter() - begin
     progress.note(
-        f"beta {found.beta:.6g} after {found.passes} passes over the kernel, {seconds:.1f} s; {found.health()}"
+        f"beta {found.beta:.6g} after {found.passes} passes over K, {seconds:.1f} s; {found.health()}"
     )
     if ready.copy is not None:
         ready.copy.keep_ridge(name, found._asdict())

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from cksc_dist.maths.ridge import ROUNDING, Ridge, kernel_product, other_class_sums, ridge
+from cksc_dist.maths.kernel_product import kernel_product
+from cksc_dist.maths.ridge import ROUNDING, Ridge, other_class_sums, ridge
 from tests import naive_cksc as naive
 
 Float = NDArray[np.float64]
