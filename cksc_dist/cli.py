@@ -17,12 +17,15 @@ from typing import TextIO
 from cksc_dist.commands.options import (
     add_dims_option,
     add_distance_options,
+    add_model_options,
     add_n_jobs,
     add_reader_options,
     add_run_options,
     at_least,
     distance_specs,
+    model_specs,
     run_spec,
+    share,
 )
 from cksc_dist.errors import CkscError, InputError
 
@@ -43,6 +46,7 @@ examples:
 
   cksc ingest gestures.npz gestures.zarr       series into a store ...
   cksc distances gestures.zarr                 ... and their distance matrix, however large: resumes, never repeats
+  cksc train gestures.zarr model               ... and a model from it, which predict takes
 """
 _INGEST = """\
 Read series in any known form (see cksc info --help) and write them into a store.
@@ -99,6 +103,17 @@ Only pairs with a new series are computed; of the old tiles, those at the edge a
 examples:
   cksc append taps.zarr more.npz
 """
+_TRAIN = """\
+Train CKSC on the finished distance matrix of a store, and write a model that needs nothing but itself.
+
+Every alternation is kept: kill it whenever you like, run it again, and it goes on where it stopped. A kernel that does
+not fit in memory is written to the store once, row by row, and gone through once an alternation.
+
+examples:
+  cksc train taps.zarr taps.zarr/models/first
+  cksc train taps.zarr model --sparsity 8 --alpha 0.2 --hold-out 0.5
+  cksc train big.zarr model --scheduler tcp://head:8786 --drop-kernel
+"""
 _DEMO = """\
 Make gestures of four classes, compute their DTW distances, train CKSC on one half, and classify the other.
 
@@ -120,14 +135,17 @@ examples:
 _PREDICT = """\
 Classify series with a saved model, and say which training series each decision rests on.
 
-The model must have been trained on series: CKSC(kernel="dtw").fit(series, labels).save(MODEL).
-Distances are computed only to training series that carry weight in the model.
+MODEL is a path or URL, and must have been trained on series: CKSC(kernel="dtw").fit(series, labels).save(MODEL).
+Distances are computed only to training series that carry weight in the model. SOURCE is a file or folder in any
+known form (see cksc info --help), or a store: that is how to classify more series than memory holds.
+With a scheduler, all workers must find MODEL under the same name: in a folder that they share, or at a URL.
 
 examples:
   cksc predict gestures new.npz
   cksc predict gestures new.npz --explain --top 5
   cksc predict gestures new.npz --json decisions.jsonl
   cksc predict gestures new.npz --json - | head -1
+  cksc predict s3://bucket/gestures new.zarr --json decisions.jsonl --scheduler tcp://head:8786
 """
 
 
@@ -244,9 +262,29 @@ def _parser() -> argparse.ArgumentParser:
     add_reader_options(append)
     add_run_options(append)
 
+    train = command("train", _TRAIN, _train)
+    _add_store(train)
+    train.add_argument("model", metavar="MODEL", help="folder or URL to write, as STORE/models/NAME")
+    train.add_argument("--distances", default="", metavar="PREFIX", help="first letters of the matrix, if several")
+    train.add_argument("--rows", type=Path, metavar="FILE", help="training rows: a position or id a line (all)")
+    train.add_argument("--hold-out", type=share, metavar="SHARE", help="keep so many away to measure accuracy on")
+    add_model_options(train)
+    train.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="of first atoms and --hold-out (0)")
+    train.add_argument(
+        "--train-on",
+        choices=("auto", "memory", "disk", "cluster"),
+        default="auto",
+        help="where the kernel is: in memory; on disk, gone through by threads of this process; on disk, by workers "
+        "(auto: memory where it fits, otherwise workers if --scheduler is given, otherwise disk)",
+    )
+    train.add_argument("--from-scratch", action="store_true", help="ignore what earlier runs have left")
+    train.add_argument("--new-kernel", action="store_true", help="write the kernel copy again")
+    train.add_argument("--drop-kernel", action="store_true", help="remove the kernel copy in the end")
+    add_run_options(train, always_dask=True, trust=False)
+
     predict = command("predict", _PREDICT, _predict)
-    predict.add_argument("model", type=Path, metavar="MODEL", help="folder that save() wrote")
-    predict.add_argument("source", type=Path, metavar="SOURCE", help="file or folder with series")
+    predict.add_argument("model", metavar="MODEL", help="folder or URL that save() wrote")
+    predict.add_argument("source", metavar="SOURCE", help="file or folder with series, or a store")
     predict.add_argument(
         "--json",
         metavar="FILE",
@@ -260,8 +298,9 @@ def _parser() -> argparse.ArgumentParser:
         help="training series to name a decision (3)",
     )
     predict.add_argument("--explain", action="store_true", help="print each decision in full")
+    predict.add_argument("--all", action="store_true", help="print all decisions (the first 50)")
     add_reader_options(predict)
-    add_n_jobs(predict)
+    add_run_options(predict, trust=False)
     return parser
 
 
@@ -330,6 +369,27 @@ def _append(options: argparse.Namespace) -> None:
     append(options.store, options.sources, dict(options.reader_options), run_spec(options))
 
 
+def _train(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.train import train_model
+
+    spec, kernel = model_specs(options)
+    train_model(
+        options.store,
+        options.model,
+        spec,
+        kernel,
+        run_spec(options),
+        distances=options.distances,
+        rows=options.rows,
+        hold_out=options.hold_out,
+        seed=options.seed,
+        place=options.train_on,
+        from_scratch=options.from_scratch,
+        new_kernel=options.new_kernel,
+        drop_kernel=options.drop_kernel,
+    )
+
+
 def _predict(options: argparse.Namespace) -> None:
     from cksc_dist.commands.predict import predict
 
@@ -337,10 +397,11 @@ def _predict(options: argparse.Namespace) -> None:
         options.model,
         options.source,
         dict(options.reader_options),
+        run_spec(options),
         json_file=options.json,
         top=options.top,
         explain=options.explain,
-        n_jobs=options.n_jobs,
+        show_all=options.all,
     )
 
 

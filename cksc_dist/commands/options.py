@@ -8,20 +8,38 @@ from dataclasses import fields
 from typing import Any
 
 from cksc_dist.commands.amounts import parse_bytes
-from cksc_dist.spec import COSTS, DTYPES, ENGINES, EXECUTORS, MODES, DistanceSpec, RunSpec
+from cksc_dist.spec import (
+    COSTS,
+    DTYPES,
+    ENGINES,
+    EXECUTORS,
+    MODES,
+    RECALLS,
+    SCHEDULES,
+    SELECTIONS,
+    DistanceSpec,
+    KernelSpec,
+    ModelSpec,
+    RunSpec,
+)
 
 __all__ = [
     "add_dims_option",
     "add_distance_options",
+    "add_model_options",
     "add_n_jobs",
     "add_reader_options",
     "add_run_options",
     "at_least",
     "distance_specs",
+    "model_specs",
     "run_spec",
+    "share",
 ]
 
 _PLAIN = DistanceSpec()
+_MODEL = ModelSpec()
+_KERNEL = KernelSpec()
 
 
 def add_n_jobs(parser: argparse.ArgumentParser) -> None:
@@ -100,6 +118,62 @@ def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = Fals
         )
     else:
         parser.set_defaults(trust=False)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    """Add the parameters of a model and of its kernel."""
+    group = parser.add_argument_group("model (CKSC)")
+    group.add_argument("--sparsity", type=at_least(1), default=_MODEL.sparsity, metavar="T0", help="(%(default)s)")
+    group.add_argument(
+        "--alpha", type=float, default=_MODEL.alpha, metavar="X", help="discriminative term (%(default)s)"
+    )
+    group.add_argument("--atoms-per-class", type=at_least(1), metavar="N", help="atoms a class starts with (T0)")
+    group.add_argument("--recall", choices=RECALLS, default=_MODEL.recall, help="(%(default)s)")
+    group.add_argument("--schedule", choices=SCHEDULES, default=_MODEL.schedule, help="of the atoms (%(default)s)")
+    group.add_argument("--selection", choices=SELECTIONS, default=_MODEL.selection, help="of NQP (%(default)s)")
+    group.add_argument("--prune", type=float, default=_MODEL.prune, metavar="SHARE", help="drop small entries (off)")
+    group.add_argument("--max-iter", type=at_least(1), default=_MODEL.max_iter, metavar="N", help="(%(default)s)")
+    group.add_argument(
+        "--tol", type=float, default=_MODEL.tol, metavar="X", help="stop below this change (%(default)s)"
+    )
+    kernel = parser.add_argument_group("kernel")
+    kernel.add_argument(
+        "--bandwidth",
+        type=_bandwidth,
+        default=_KERNEL.bandwidth,
+        metavar="RULE",
+        help="mean, median, paper, or a number (%(default)s)",
+    )
+    kernel.add_argument(
+        "--factor", type=float, default=_KERNEL.factor, metavar="X", help="of the bandwidth (%(default)s)"
+    )
+    kernel.add_argument("--repair", choices=("clip", "flip"), help="of negative eigenvalues, in memory (none)")
+
+
+def model_specs(options: argparse.Namespace) -> tuple[ModelSpec, KernelSpec]:
+    """Return the parameters of a model and of its kernel, as typed."""
+    return (
+        ModelSpec(**{field.name: getattr(options, field.name) for field in fields(ModelSpec)}),
+        KernelSpec(**{field.name: getattr(options, field.name) for field in fields(KernelSpec)}),
+    )
+
+
+def share(text: str) -> float:
+    """Return a share between 0 and 1, both excluded."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0.0 < value < 1.0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share between 0 and 1")
+    return value
+
+
+def _bandwidth(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 def distance_specs(options: argparse.Namespace, count_dims: Callable[[str], int]) -> list[DistanceSpec]:

@@ -11,5 +11,5 @@ __all__ = ["CKSC", "DistanceKernel", "load_model"]
 
 
 def load_model(path: str | Path) -> CKSC:
-    """Return the model that was saved under a path."""
+    """Return the model that was saved under a path, or at a URL such as ``s3://bucket/model``."""
     return CKSC.load(path)

@@ -295,10 +295,12 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def _recall_checked(self, X: Any) -> tuple[NDArray[Any], SparseRows]:
         rows = self._source.rows(X, self.n_jobs)
+        return rows, self._codes_of(rows)
+
+    def _codes_of(self, rows: NDArray[Any]) -> SparseRows:
         # as they were at fit: parameters may have been set since
         spec = self._spec
-        codes = recall(rows, self._atoms, self._quadratic, spec.sparsity, spec.selection, spec.prune, self.n_jobs)
-        return rows, codes
+        return recall(rows, self._atoms, self._quadratic, spec.sparsity, spec.selection, spec.prune, self.n_jobs)
 
     def _scores(self, codes: SparseRows) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return class shares of codes, and which samples are like no training sample."""
@@ -325,9 +327,16 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the label of each sample: the class with the largest share."""
-        shares, far = self._scores(self._recall(X)[1])
+        return self._decide(self._recall(X)[1])
+
+    def _decide(self, codes: SparseRows) -> NDArray[Any]:
+        shares, far = self._scores(codes)
         label: NDArray[Any] = self.classes_[np.where(far, self._largest_class, shares.argmax(axis=1))]
         return label
+
+    def _labels_of(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the labels of samples given by their kernel rows with the training samples that carry weight."""
+        return self._decide(self._codes_of(rows))
 
     def transform(self, X: Any) -> NDArray[np.float64]:
         """Return the codes of new samples, (n, k), dense."""

@@ -6,15 +6,17 @@ that carry weight (`keep`), and gives kernel rows of new samples with those alon
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError
-from cksc_dist.maths.dtw import pairwise_distances
+from cksc_dist.maths.dtw import pairwise_distances, prepare
 from cksc_dist.maths.kernel import bandwidth, gaussian_kernel
 from cksc_dist.maths.matrix_checks import STRIP_ENTRIES, as_matrix, check_kernel
+from cksc_dist.maths.metrics import check_metric, pairwise_metric, pick_dims
 from cksc_dist.maths.spectrum import SpectralRepair
 from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.series import Ragged, ragged
@@ -61,6 +63,13 @@ def _strips(n: int) -> list[slice]:
 
 class PrecomputedInput:
     """The kernel is given: (n, n) in training, (new, n) later."""
+
+    @classmethod
+    def of(cls, n_train: int) -> PrecomputedInput:
+        """Return the input of a model whose kernel was seen elsewhere."""
+        self = cls()
+        self.n_train = n_train
+        return self
 
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the checked kernel, symmetric to the bit."""
@@ -181,22 +190,52 @@ def _largest(series: Ragged, i: int) -> float:
 
 
 class DtwInput:
-    """Raw series, their DTW distances, and the Gaussian kernel of these."""
+    """Raw series, their distances, and the Gaussian kernel of these.
+
+    The distance is DTW unless the settings name another metric. Series keep all their dimensions, also where the
+    settings compare only some.
+    """
 
     def __init__(self, distance: DistanceSpec, kernel: KernelSpec) -> None:
         self.distance, self.kernel = distance, kernel
+        self._read: Callable[[Index | None], Ragged] | None = None
 
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of the series, with bandwidth and repair from them."""
         self.series = ragged(X, name="X")
-        D = pairwise_distances(self.series, None, self.distance, n_jobs, names=("X", "X"))
+        if self.distance.metric != "dtw":
+            check_metric(self.series, self.distance, 0, int(self.series[1][1]))
+        D = self._distances(self.series, None, n_jobs)
         self._check_sizes(D, self.series)
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
         K: NDArray[Any] = self.transform.fit_transform(D)
         return K
 
+    @classmethod
+    def of_rows(
+        cls, distance: DistanceSpec, transform: DistanceKernel, read: Callable[[Index | None], Ragged]
+    ) -> DtwInput:
+        """Return the input of a model whose kernel was made elsewhere.
+
+        Parameters
+        ----------
+        transform
+            What the kernel was made by, fitted.
+        read
+            Gives the training series at some positions; None: all of them.
+        """
+        self = cls(distance, KernelSpec(transform.bandwidth, transform.factor, transform.repair))
+        self.transform, self._read = transform, read
+        return self
+
     def keep(self, support: Index) -> None:
         """Keep the series that carry weight; all of them where the kernel is repaired."""
+        if self._read is not None:
+            whole = self.kernel.repair is not None
+            self.series = self._read(None if whole else support)
+            self.columns = support if whole else np.arange(len(support))
+            self.transform.n_features_in_, self._read = len(self.series[1]) - 1, None
+            return
         values, offsets = self.series
         if self.kernel.repair is not None:
             # a repaired row needs the distances to all training series; the caller's own may change later
@@ -211,32 +250,62 @@ class DtwInput:
     def rows(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of new series with those that carry weight."""
         new = ragged(X, name="X")
-        dims = new[0].shape[1]
-        if dims != self.n_features:
-            raise InputError(
-                f"X has {dims} dims, but the model was trained on series with {self.n_features}; give series "
-                "of the same dims, and even a single one in a list"
-            )
-        D = pairwise_distances(new, self.series, self.distance, n_jobs, names=("X", "the training series"))
+        self.check(new)
+        D = self._distances(new, self.series, n_jobs)
         self._check_sizes(D, new)
         return np.ascontiguousarray(self.transform.transform(D)[:, self.columns])
+
+    def check(self, new: Ragged, first: int = 0) -> None:
+        """Raise an InputError for a series that cannot be compared with; ``first`` is the number of the first one."""
+        (values, offsets), spec = new, self.distance
+        if values.shape[1] != self.n_features:
+            raise InputError(
+                f"X has {values.shape[1]} dims, but the model was trained on series with {self.n_features}; give "
+                "series of the same dims, and even a single one in a list"
+            )
+        if spec.metric == "dtw":
+            prepare(pick_dims(new, spec), spec, "X", first)
+            return
+        lengths, length = np.diff(offsets), int(self.series[1][1])
+        odd = np.flatnonzero(lengths != length)
+        if len(odd):
+            raise InputError(
+                f"X[{first + odd[0]}] has {lengths[odd[0]]} frames, but the model was trained with metric="
+                f"{spec.metric!r} on series of {length}; give series of that length"
+            )
+        check_metric(new, spec, first, length)
+
+    @property
+    def checks_values(self) -> bool:
+        """Whether the values of a series may be wrong, and not only their number."""
+        spec = self.distance
+        return spec.normalise is not None or spec.dtype != "float64" or spec.metric != "dtw"
+
+    def _distances(self, new: Ragged, kept: Ragged | None, n_jobs: int | None) -> NDArray[Any]:
+        """Return the distances of new series to those that are kept; None: to themselves."""
+        spec = self.distance
+        if spec.metric != "dtw":
+            return pairwise_metric(new, kept, spec, n_jobs)
+        there = None if kept is None else pick_dims(kept, spec)
+        return pairwise_distances(pick_dims(new, spec), there, spec, n_jobs, names=("X", "the training series"))
 
     def _check_sizes(self, D: NDArray[Any], new: Ragged) -> None:
         """Raise an InputError where distances are so large that numbers end; ``new`` are the series of the rows."""
         i, j = np.unravel_index(int(D.argmax()), D.shape)  # NaN counts as largest
-        if D[i, j] <= LARGEST_DISTANCE:
+        if float(D[i, j]) <= LARGEST_DISTANCE:  # which is no number of float32
             return
         if new is self.series:
             # both are training series: the one with the larger values is to blame
             i = max(i, j, key=lambda row: _largest(new, int(row)))
         raise InputError(
-            f"X[{i}] has values of up to {_largest(new, int(i)):.3g}, and its largest DTW distance is {D[i].max():g}: "
-            "too large to be squared; rescale all series, in training and later, by one factor"
+            f"X[{i}] has values of up to {_largest(new, int(i)):.3g}, and its largest "
+            f"{'DTW ' if self.distance.metric == 'dtw' else ''}distance is {D[i].max():g}: too large to "
+            "be squared; rescale all series, in training and later, by one factor"
         )
 
     @property
     def n_features(self) -> int:
-        """Number of dimensions."""
+        """Number of dimensions of the series, whether they are compared or not."""
         return int(self.series[0].shape[1])
 
     def arrays(self) -> Arrays:

@@ -30,6 +30,7 @@ from cksc_dist.errors import ModelFileError, PlanError
 from cksc_dist.maths.cksc import State, alternate
 from cksc_dist.maths.codes import Objective
 from cksc_dist.maths.gram import Gram, MemoryGram, StripGram
+from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.maths.ridge import Ridge, ridge
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.maths.threads import resolve_n_jobs
@@ -47,12 +48,15 @@ from cksc_dist.store.matrix import DistanceMatrix, open_matrix
 from cksc_dist.store.model_files import model_digest
 from cksc_dist.store.series_files import StoredSeries
 
-__all__ = ["PLACES", "Training", "train"]
+__all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
 
 Index = NDArray[np.int64]
 Place = Literal["auto", "memory", "disk", "cluster"]
 
 PLACES = ("auto", "memory", "disk", "cluster")
+
+HELD_OUT_ROWS = 2048
+"""Rows that are classified at a time."""
 
 MEMORY_SHARE = 0.4
 """A kernel that takes more than this share of the free memory is left on disk."""
@@ -68,6 +72,8 @@ class Training:
         The model, as it was saved.
     place
         Where the kernel was, and why.
+    rows
+        Training rows of the matrix, ascending.
     resumed
         Alternations that an earlier run had made.
     seconds
@@ -76,6 +82,7 @@ class Training:
 
     model: CKSC
     place: str
+    rows: Index
     resumed: int
     seconds: float
 
@@ -161,7 +168,7 @@ def train(
             checkpoints.clear()
         elif done is not None:
             progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
-            return Training(done, "not needed", done.n_iter_, time.perf_counter() - begin)
+            return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
         state = _state_of(checkpoints.latest(), spec)
         if state is not None:
             progress.note(f"going on after alternation {state.n_iter}")
@@ -187,6 +194,7 @@ def train(
             "training": training,
             "max_iter": spec.max_iter,
             "converged": fit.converged,
+            "delta": ready.transform.delta_,
         }
         estimator._set_fit(spec, classes, y, source, fit, ready.n_jobs, origin)
         carrying = chosen[estimator.support_]
@@ -205,7 +213,27 @@ def train(
             ready.copy.drop()
     if fit.converged:
         folder.remove_all()
-    return Training(estimator, ready.why, 0 if state is None else state.n_iter, time.perf_counter() - begin)
+    resumed = 0 if state is None else state.n_iter
+    return Training(estimator, ready.why, chosen, resumed, time.perf_counter() - begin)
+
+
+def held_out_accuracy(model: CKSC, matrix: DistanceMatrix, train_rows: Index, test_rows: Index) -> float:
+    """Return the share of rows of a matrix that a model gets right that was trained on other rows of it."""
+    right = 0
+    for begin in range(0, len(test_rows), HELD_OUT_ROWS):
+        part = test_rows[begin : begin + HELD_OUT_ROWS]
+        right += int((model._labels_of(_kernel_rows(model, matrix, train_rows, part)) == matrix.labels[part]).sum())
+    return right / len(test_rows)
+
+
+def _kernel_rows(model: CKSC, matrix: DistanceMatrix, train_rows: Index, rows: Index) -> NDArray[Any]:
+    """Return the kernel of rows with the training rows that carry weight, from the distances that are there."""
+    source = model._source
+    if not isinstance(source, DtwInput):
+        assert model.origin_ is not None
+        return gaussian_kernel(matrix[rows, train_rows[model.support_]], float(model.origin_["delta"]))
+    kept = train_rows if source.kernel.repair is not None else train_rows[model.support_]
+    return np.ascontiguousarray(source.transform.transform(matrix[rows, kept])[:, source.columns])
 
 
 def _training_key(kernel_key: str, labels: NDArray[Any], spec: ModelSpec, seed: int) -> str:
@@ -365,9 +393,7 @@ def _ridge(ready: _Ready, y: Index, n_classes: int, spec: ModelSpec, progress: P
     largest = float(ready.gram.diagonal.max())
     found = ridge(ready.gram.product, y, n_classes, float(spec.alpha), diagonal=largest)
     seconds = time.perf_counter() - begin
-    progress.note(
-        f"beta {found.beta:.6g} after {found.passes} passes over K, {seconds:.1f} s; {found.health()}"
-    )
+    progress.note(f"beta {found.beta:.6g} after {found.passes} passes over K, {seconds:.1f} s; {found.health()}")
     if ready.copy is not None:
         ready.copy.keep_ridge(name, found._asdict())
     return found
@@ -397,7 +423,7 @@ class _Speaker:
 def _estimator(spec: ModelSpec, kernel: KernelSpec, matrix: DistanceMatrix, seed: int) -> CKSC:
     """Return the estimator that these settings are those of."""
     distance = matrix.spec
-    shared: dict[str, Any] = {"random_state": seed, "bandwidth": kernel.bandwidth, "factor": kernel.factor, "repair": kernel.repair}
+    shared: dict[str, Any] = asdict(kernel) | {"random_state": seed}
     if distance.metric == "external":
         return CKSC(kernel="precomputed", **asdict(spec), random_state=seed)
     names = ("mode", "window", "cost", "normalise", "per_length")
