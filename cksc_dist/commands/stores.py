@@ -141,6 +141,16 @@ def status(store: str) -> None:
     for matrix in found.matrices:
         screen.line()
         screen.table(["", ""], _status_rows(matrix, store))
+    for copy in found.copies:
+        screen.line()
+        screen.line(
+            f"kernel copy {copy.key}: {copy.rows:,} rows, {copy.done:,} of {copy.strips:,} strips, "
+            f"{in_bytes(copy.disk)}; training on the same rows uses it again: remove {store}/kernels/{copy.key} if not "
+            "wanted"
+        )
+    if found.models:
+        screen.line()
+        screen.line(f"models: {', '.join(found.models)}")
 
 
 def _status_rows(matrix: MatrixStatus, store: str) -> list[tuple[str, str]]:

@@ -52,14 +52,19 @@ def make_copy(
     progress: Progress,
     memory: int | None = None,
     *,
+    delta: float | None = None,
     anew: bool = False,
 ) -> KernelCopy:
-    """Return the whole kernel copy of ascending rows; strips that are missing are written.
+    """Return the whole kernel copy of rows; strips that are missing are written.
 
     Parameters
     ----------
+    rows
+        Ascending, unless ``delta`` is given.
     memory
         Bytes that a worker may use; None: not known.
+    delta
+        The bandwidth, where it is known already.
     anew
         Write it all again, whatever is there.
     """
@@ -68,8 +73,9 @@ def make_copy(
     if anew and store.read(f"kernels/{key}/about.json") is not None:
         KernelCopy(store, key).drop()
     if store.read(f"kernels/{key}/about.json") is None:
-        progress.note("bandwidth: reading one half of the matrix")
-        delta = learn_delta(matrix, rows, kernel, executor)
+        if delta is None:
+            progress.note("bandwidth: reading one half of the matrix")
+            delta = learn_delta(matrix, rows, kernel, executor)
         _check_room(matrix, len(rows))
         copy = KernelCopy.create(store, key, matrix.fingerprint, rows, delta, kernel.factor, matrix.dtype)
     else:

@@ -10,15 +10,17 @@ from typing import Any
 from cksc_dist.dist.forecast import make_plan
 from cksc_dist.dist.plan import Plan
 from cksc_dist.dist.survey import find_todo
+from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid
+from cksc_dist.store.kernel_copy import KernelCopy, find_copies
 from cksc_dist.store.lease import holder
 from cksc_dist.store.ledger import Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
-__all__ = ["MatrixStatus", "StoreStatus", "store_status"]
+__all__ = ["CopyStatus", "MatrixStatus", "StoreStatus", "store_status"]
 
 RECENT_SECONDS = 60.0
 
@@ -59,11 +61,24 @@ class MatrixStatus:
 
 
 @dataclass(frozen=True)
+class CopyStatus:
+    """A kernel that training has left in a store: its name, rows, strips in all and there, and bytes on disk."""
+
+    key: str
+    rows: int
+    strips: int
+    done: int
+    disk: int
+
+
+@dataclass(frozen=True)
 class StoreStatus:
-    """What a store holds: its series, its matrices, and who is writing it."""
+    """What a store holds: its series, its matrices, copies of kernels, models, and who is writing it."""
 
     series: StoredSeries
     matrices: list[MatrixStatus]
+    copies: list[CopyStatus]
+    models: list[str]
     writer: dict[str, Any] | None
 
 
@@ -73,7 +88,18 @@ def store_status(store: str | Path | Folder) -> StoreStatus:
     series = open_series(folder)
     writer = holder(folder)
     matrices = [_matrix_status(files, series, writer is not None) for files in find_matrices(folder).values()]
-    return StoreStatus(series, matrices, writer)
+    copies = [_copy_status(folder, key) for key in find_copies(folder)]
+    models = [name for name in folder.names("models", folders_only=True) if not name.endswith(".training")]
+    return StoreStatus(series, matrices, [copy for copy in copies if copy is not None], models, writer)
+
+
+def _copy_status(folder: Folder, key: str) -> CopyStatus | None:
+    try:
+        copy = KernelCopy(folder, key)
+    except StoreError:
+        return None  # just being made, or removed
+    strips, missing = len(copy.edges), len(copy.missing())
+    return CopyStatus(key, copy.n, strips, strips - missing, copy.nbytes * (strips - missing) // strips)
 
 
 def _matrix_status(files: MatrixFiles, series: StoredSeries, at_work: bool) -> MatrixStatus:

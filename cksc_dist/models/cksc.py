@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
+from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError, ModelFileError, SmallClassWarning
 from cksc_dist.maths.cksc import TERMS, Fit, alternate, class_interpretability
 from cksc_dist.maths.codes import Dictionary, dictionary_products, recall, recall_quadratic
+from cksc_dist.maths.gram import Gram
 from cksc_dist.maths.sparse import SparseRows
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
 from cksc_dist.series import SeriesSet, label_array
@@ -34,10 +38,13 @@ from cksc_dist.spec import (
     DistanceSpec,
     KernelSpec,
     ModelSpec,
+    RunSpec,
     check_choice,
     check_count,
     check_number,
 )
+from cksc_dist.store.kernel_view import KernelView
+from cksc_dist.store.matrix import DistanceMatrix
 from cksc_dist.store.model_files import read_model, write_model
 
 __all__ = ["CKSC", "check_classes"]
@@ -172,15 +179,18 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
 
     # -- training
 
-    def fit(self, X: Any, y: Any) -> CKSC:
+    def fit(self, X: Any, y: Any, *, client: Any = None) -> CKSC:
         """Learn dictionary and codes.
 
         Parameters
         ----------
         X
-            Kernel (n, n), series or vectors, as ``kernel`` says.
+            Kernel (n, n), series or vectors, as ``kernel`` says. A kernel may also be a Dask array, or a view of a
+            stored matrix (``open_matrix(store).kernel(rows)``), which need not fit in memory.
         y
             One label for each sample: str, int or bool; at least two classes.
+        client
+            A connected Dask client, for a view: its workers go through the kernel.
         """
         spec, source = self._specs()
         labels = None if y is None else label_array(y)
@@ -195,8 +205,8 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         _check_count(X, len(labels))
         classes, class_index = check_classes(labels, spec)
         seed = check_random_state(self.random_state).randint(2**31 - 1)
-        K = source.learn(X, self.n_jobs)
-        fit = alternate(K, class_index, len(classes), spec, np.random.default_rng(seed), self.n_jobs)
+        with self._kernel_of(X, source, client) as K:
+            fit = alternate(K, class_index, len(classes), spec, np.random.default_rng(seed), self.n_jobs)
         if not fit.converged:
             warnings.warn(
                 f"J still changed by more than tol={self.tol} after max_iter={self.max_iter} alternations",
@@ -206,6 +216,29 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         self._set_fit(spec, classes, class_index, source, fit, self.n_jobs)
         self._name_features(feature_names)
         return self
+
+    @contextmanager
+    def _kernel_of(self, X: Any, source: KernelInput, client: Any) -> Iterator[NDArray[Any] | Gram]:
+        """Give the kernel of the training samples, or where it lives."""
+        if isinstance(X, DistanceMatrix):
+            raise InputError(
+                "X is a matrix of distances; take the kernel of its training rows: "
+                "open_matrix(store).kernel(rows), then kernel.against(other_rows) to predict"
+            )
+        view = X if isinstance(X, KernelView) and isinstance(X.matrix, DistanceMatrix) else None
+        if view is None or not isinstance(source, PrecomputedInput):
+            if client is not None:
+                raise InputError("client is for a view of a stored matrix: open_matrix(store).kernel(rows)")
+            yield source.learn(X, self.n_jobs)
+            return
+        from cksc_dist.models.stored_kernel import stored_kernel  # Dask takes long to import
+
+        source.n_train = len(view)
+        place: Any = "auto" if client is None else "cluster"
+        run, quiet = RunSpec(workers=resolve_n_jobs(self.n_jobs)), Progress()
+        matrix: Any = view.matrix
+        with stored_kernel(matrix, view.rows, view.spec, place, run, quiet, client, delta=view.delta) as ready:
+            yield ready.gram
 
     def _set_fit(
         self,

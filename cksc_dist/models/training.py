@@ -13,36 +13,31 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 
-from cksc_dist.dist.executors import Executor, ThreadExecutor
 from cksc_dist.dist.progress import Progress
-from cksc_dist.errors import ModelFileError, PlanError
+from cksc_dist.errors import ModelFileError
 from cksc_dist.maths.cksc import State, alternate
 from cksc_dist.maths.codes import Objective
-from cksc_dist.maths.gram import Gram, MemoryGram, StripGram
 from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.maths.ridge import Ridge, ridge
 from cksc_dist.maths.sparse import SparseRows
-from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models.cksc import CKSC, check_classes
 from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
+from cksc_dist.models.stored_kernel import PLACES, Place, StoredKernel, stored_kernel
 from cksc_dist.series import Ragged
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.kernel_copy import KernelCopy, copy_key
-from cksc_dist.store.kernel_view import KernelView, positions
+from cksc_dist.store.kernel_copy import copy_key
+from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
 from cksc_dist.store.model_files import model_digest
@@ -51,15 +46,9 @@ from cksc_dist.store.series_files import StoredSeries
 __all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
 
 Index = NDArray[np.int64]
-Place = Literal["auto", "memory", "disk", "cluster"]
-
-PLACES = ("auto", "memory", "disk", "cluster")
 
 HELD_OUT_ROWS = 2048
 """Rows that are classified at a time."""
-
-MEMORY_SHARE = 0.4
-"""A kernel that takes more than this share of the free memory is left on disk."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +161,7 @@ def train(
         state = _state_of(checkpoints.latest(), spec)
         if state is not None:
             progress.note(f"going on after alternation {state.n_iter}")
-        with _prepared(matrix, chosen, kernel, place, run, progress, client, new_kernel) as ready:
+        with stored_kernel(matrix, chosen, kernel, place, run, progress, client, new_kernel=new_kernel) as ready:
             beta = None if state is not None else _ridge(ready, y, len(classes), spec, progress).beta
             fit = alternate(
                 ready.gram,
@@ -278,109 +267,7 @@ def _state_of(checkpoint: Any, spec: ModelSpec) -> State | None:
     return State(atoms, arrays["KU"], codes, arrays["home"], history=arrays["history"], **settings)
 
 
-@dataclass
-class _Ready:
-    """The kernel, ready to train on."""
-
-    gram: Gram
-    transform: DistanceKernel
-    n_jobs: int
-    why: str
-    copy: KernelCopy | None = None
-
-
-@contextmanager
-def _prepared(
-    matrix: DistanceMatrix,
-    rows: Index,
-    kernel: KernelSpec,
-    place: Place,
-    run: RunSpec,
-    progress: Progress,
-    client: Any,
-    new_kernel: bool,
-) -> Iterator[_Ready]:
-    """Give the kernel, wherever it is best kept, and say where that is."""
-    from cksc_dist.dist.kernel_copies import learn_delta, make_copy
-
-    where, why = _place(matrix, len(rows), kernel, place, run, client)
-    progress.note(f"training {where}: {why}")
-    n_jobs = run.workers or resolve_n_jobs(-1)
-    text = f"{where} ({why})"
-    if where == "in memory":
-        if kernel.repair is not None:
-            transform = DistanceKernel(kernel.bandwidth, kernel.factor, kernel.repair)
-            yield _Ready(MemoryGram(transform.fit_transform(matrix[rows, rows]), n_jobs), transform, n_jobs, text)
-            return
-        delta = learn_delta(matrix, rows, kernel, ThreadExecutor(n_jobs))
-        view = KernelView(matrix, rows, bandwidth=kernel.bandwidth, factor=kernel.factor, delta=delta)
-        yield _Ready(MemoryGram(np.asarray(view), n_jobs), _transform(kernel, delta), n_jobs, text)
-        return
-    with _workers(where, n_jobs, run, client, progress) as (workers, memory):
-        copy = make_copy(matrix, rows, kernel, workers, progress, memory, anew=new_kernel)
-        if where == "from disk":
-            yield _Ready(StripGram(copy, n_jobs), _transform(kernel, copy.delta), n_jobs, text, copy)
-            return
-        from cksc_dist.dist.cluster_gram import ClusterGram
-
-        yield _Ready(ClusterGram(copy, workers), _transform(kernel, copy.delta), resolve_n_jobs(-1), text, copy)
-
-
-def _transform(kernel: KernelSpec, delta: float) -> DistanceKernel:
-    """Return what makes the kernel of new samples, with the bandwidth that was learnt."""
-    transform = DistanceKernel(kernel.bandwidth, kernel.factor, kernel.repair)
-    transform.bandwidth_, transform.delta_, transform.spectral_repair_ = delta, kernel.factor * delta, None
-    return transform
-
-
-@contextmanager
-def _workers(
-    where: str, n_jobs: int, run: RunSpec, client: Any, progress: Progress
-) -> Iterator[tuple[Executor, int | None]]:
-    """Give who works, and how much memory one of them has."""
-    if where == "from disk":
-        yield ThreadExecutor(n_jobs), run.memory
-        return
-    from cksc_dist.dist.cluster import check_code, connected, dashboard_of, memory_of_workers
-    from cksc_dist.dist.dask_executor import DaskExecutor
-
-    if client is None and run.scheduler is None:
-        progress.note(f"starting a cluster of {n_jobs} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, n_jobs) as found:
-        if client is not None or run.scheduler is not None:
-            for warning in check_code(found):
-                progress.note(f"warning: {warning}")
-        if dashboard := dashboard_of(found):
-            progress.note(f"dashboard: {dashboard}")
-        yield DaskExecutor(found), run.memory or memory_of_workers(found)
-
-
-def _place(
-    matrix: DistanceMatrix, n: int, kernel: KernelSpec, place: Place, run: RunSpec, client: Any
-) -> tuple[str, str]:
-    """Return where the kernel goes, and why."""
-    size = n * n * matrix.dtype.itemsize
-    free = int(psutil.virtual_memory().available)
-    room = min(free, run.memory) if run.memory else free
-    fits = size <= MEMORY_SHARE * room
-    amount = f"the kernel takes {size / 1e9:,.2f} GB, and {room / 1e9:,.2f} GB of memory are free"
-    if kernel.repair is not None and (place not in ("auto", "memory") or not fits):
-        raise PlanError(
-            f"repair={kernel.repair!r} needs all eigenvalues of the kernel, in memory: {amount}; train without repair "
-            "(beta makes up for negative eigenvalues), or on fewer rows"
-        )
-    if kernel.bandwidth == "median" and not fits:
-        raise PlanError(f"bandwidth='median' needs all distances in memory: {amount}; take 'mean', or a number")
-    if place != "auto":
-        return {"memory": "in memory", "disk": "from disk", "cluster": "on the cluster"}[place], "as asked for"
-    if fits:
-        return "in memory", f"{amount}: nothing is faster"
-    if client is not None or run.scheduler is not None:
-        return "on the cluster", amount
-    return "from disk", f"{amount}; one machine reads it fastest by threads of one process"
-
-
-def _ridge(ready: _Ready, y: Index, n_classes: int, spec: ModelSpec, progress: Progress) -> Ridge:
+def _ridge(ready: StoredKernel, y: Index, n_classes: int, spec: ModelSpec, progress: Progress) -> Ridge:
     """Return beta, computed or as it was kept with the kernel copy, and say what the kernel is like."""
     classes = hashlib.sha256(y.astype("<i8").tobytes()).hexdigest()[:8]
     name = f"{spec.alpha!r}-{classes}"

@@ -79,6 +79,11 @@ class KernelView:
         return delta_of_mean(sums, len(self.rows), self.spec)
 
     @property
+    def matrix(self) -> Distances:
+        """The stored matrix."""
+        return self._distances
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Training rows, twice."""
         return len(self.rows), len(self.rows)
