@@ -5,87 +5,107 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cksc_dist.commands.screen import Screen
+from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.errors import InputError
 from cksc_dist.io import read
-from cksc_dist.models import CKSC, load_model
+from cksc_dist.models import CKSC
 from cksc_dist.models.explanation import Explanation
-from cksc_dist.series import SeriesSet
+from cksc_dist.models.prediction import HeldSeries, NewSeries, SavedModel, explain_blocks
+from cksc_dist.spec import RunSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.series_files import open_series
 
 __all__ = ["predict"]
 
-BLOCK = 256  # series explained together: enough to keep all threads busy, few enough to show progress
+SHOWN = 50  # decisions that are printed unless more are asked for
 UNKNOWN = "?"  # the label that readers give to a series without one
 
 
 def predict(
-    model_path: Path,
-    source: Path,
+    model_path: str,
+    source: str,
     reader_options: Mapping[str, Any],
+    run: RunSpec,
     *,
     json_file: str | None,
     top: int,
     explain: bool,
-    n_jobs: int,
+    show_all: bool,
 ) -> None:
     """Print the label of each series and what it rests on, and write it as JSON lines where asked.
 
     Parameters
     ----------
     model_path
-        A saved model with ``kernel="dtw"``.
+        Path or URL of a saved model that takes series.
     source, reader_options
-        Series to classify, as `cksc_dist.io.read` takes them.
+        Series to classify: a store, or what `cksc_dist.io.read` takes.
+    run
+        How to run; no decision depends on it.
     json_file
         Where one JSON object a series goes; ``"-"``: standard output, all else then goes to standard error.
     top
         How many training series and atoms to name for each decision.
     explain
         Print each decision in full.
-    n_jobs
-        Threads; -1: all cores.
+    show_all
+        Print all decisions, not only the first.
     """
     screen = Screen(sys.stderr if json_file == "-" else None)
-    model = load_model(model_path)
-    data = read(source, **reader_options)
-    _check_fit(model, model_path, data, source)
-    model.set_params(n_jobs=n_jobs)
-    explanations: list[Explanation] = []
-    starts = range(0, len(data), BLOCK)
-    with _json_stream(json_file) as stream:
-        for start in screen.track(starts, len(starts), "classifying"):
-            block = model.explain_many(data[start : start + BLOCK], top)
+    saved = SavedModel.at(model_path)
+    saved.source()  # before a large file is read in vain
+    series = _open(source, reader_options)
+    try:
+        blocks = explain_blocks(saved.address, series, top, run, _SeriesScreen(screen))
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    shown: list[Explanation] = []
+    labels: list[str] = []
+    with _json_stream(json_file) as stream, closing(blocks):
+        for block in blocks:
             if stream is not None:
-                for i, explanation in enumerate(block, start):
-                    stream.write(json.dumps(_record(data, i, explanation), ensure_ascii=False) + "\n")
-            explanations += block
-    _print_decisions(screen, data, explanations)
+                for i, explanation in enumerate(block, len(labels)):
+                    stream.write(json.dumps(_record(series, i, explanation), ensure_ascii=False) + "\n")
+                stream.flush()
+            shown += block if explain or show_all else block[: SHOWN - len(shown)]
+            labels += [str(explanation.label) for explanation in block]
+    _print_decisions(screen, series, shown)
+    if len(shown) < series.n:
+        screen.line(f"and {series.n - len(shown):,} more; print them with --all, or write them with --json FILE")
     if explain:
-        for name, explanation in zip(data.ids, explanations, strict=True):
+        for name, explanation in zip(series.ids, shown, strict=True):
             screen.line()
             screen.heading(str(name))
             screen.line(str(explanation))
     screen.line()
-    _print_summary(screen, model, data, explanations)
+    _print_summary(screen, saved.load(), series, np.array(labels))
 
 
-def _check_fit(model: CKSC, model_path: Path, data: SeriesSet, source: Path) -> None:
-    if model.kernel != "dtw":
-        raise InputError(
-            f"{model_path} was trained with kernel={model.kernel!r} and cannot take series; train with "
-            "kernel='dtw', or use load_model in Python and pass it what it was trained on"
-        )
-    if data.dims != model.n_features_in_:
-        raise InputError(
-            f"{source} has {data.dims} dims but {model_path} was trained on {model.n_features_in_}; "
-            "give series with the dims of the training set"
-        )
+class _SeriesScreen(WorkScreen):
+    """Prints how far the work is in series, not in tiles."""
+
+    def _state(self) -> str:
+        return super()._state().replace(" tiles", " series")
+
+
+def _open(source: str, reader_options: Mapping[str, Any]) -> NewSeries:
+    """Return the series of a store, which stay where they are, or of anything that is read as a whole."""
+    folder = Folder(source)
+    if folder.local is not None and not (folder.local / "zarr.json").exists():
+        return HeldSeries(read(source.removeprefix("file://"), **reader_options))
+    if reader_options:
+        raise InputError(f"{source} is a store, and --option is for files that are read: leave it out")
+    series = open_series(folder)
+    series.check_values()
+    return series
 
 
 def _json_stream(json_file: str | None) -> AbstractContextManager[TextIO | None]:
@@ -96,14 +116,14 @@ def _json_stream(json_file: str | None) -> AbstractContextManager[TextIO | None]
     return Path(json_file).open("w", encoding="utf-8")
 
 
-def _record(data: SeriesSet, i: int, explanation: Explanation) -> dict[str, Any]:
-    truth = data.labels[i].item()
+def _record(series: NewSeries, i: int, explanation: Explanation) -> dict[str, Any]:
+    truth = series.labels[i].item()
     known = {} if truth == UNKNOWN else {"true_label": truth}
-    return {"id": str(data.ids[i])} | known | explanation.to_dict()
+    return {"id": str(series.ids[i])} | known | explanation.to_dict()
 
 
-def _print_decisions(screen: Screen, data: SeriesSet, explanations: list[Explanation]) -> None:
-    labelled = bool((data.labels.astype(str) != UNKNOWN).any())
+def _print_decisions(screen: Screen, series: NewSeries, explanations: list[Explanation]) -> None:
+    labelled = bool((series.labels.astype(str) != UNKNOWN).any())
     header = [
         "series",
         "label",
@@ -112,7 +132,7 @@ def _print_decisions(screen: Screen, data: SeriesSet, explanations: list[Explana
         "rebuilt from training series",
     ]
     rows = []
-    for name, truth, explanation in zip(data.ids, data.labels, explanations, strict=True):
+    for name, truth, explanation in zip(series.ids, series.labels, explanations, strict=False):
         verdict = [_verdict(truth, explanation)] if labelled else []
         rows.append(
             [
@@ -135,15 +155,14 @@ def _verdict(truth: Any, explanation: Explanation) -> str:
 def _parts(explanation: Explanation) -> str:
     if explanation.far_away:
         return "none: like no training series, the label is a guess"
-    text = ", ".join(f"row {part.row} ({part.label}) {part.share:.0%}" for part in explanation.samples)
+    text = ", ".join(f"{part.name} ({part.label}) {part.share:.0%}" for part in explanation.samples)
     rest = explanation.n_samples - len(explanation.samples)
     return f"{text}, {rest} more" if rest else text
 
 
-def _print_summary(screen: Screen, model: CKSC, data: SeriesSet, explanations: list[Explanation]) -> None:
+def _print_summary(screen: Screen, model: CKSC, series: NewSeries, labels: NDArray[np.str_]) -> None:
     # a file of text may name the same classes that were numbers in training: 1 and "1"
-    truth = data.labels.astype(str)
-    labels = np.array([str(explanation.label) for explanation in explanations])
+    truth = series.labels.astype(str)
     known = truth != UNKNOWN
     if known.any():
         right = int((truth == labels)[known].sum())
@@ -151,8 +170,8 @@ def _print_summary(screen: Screen, model: CKSC, data: SeriesSet, explanations: l
         strange = sorted(set(truth[known]) - set(model.classes_.astype(str)))
         if strange:
             screen.line(f"the model was never shown these classes, so they count as wrong: {', '.join(strange)}")
-    needed, saved = model.saved_distances(len(data))
+    needed, saved = model.saved_distances(series.n)
     screen.line(
-        f"distances computed: {needed:,}, to {needed // len(data):,} of {model.n_train_:,} training series; "
+        f"distances computed: {needed:,}, to {needed // series.n:,} of {model.n_train_:,} training series; "
         f"saved: {saved:,}, to those that carry no weight"
     )

@@ -452,9 +452,13 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         chosen = np.argsort(-weight, kind="stable")[:top]
         samples, shares = self.support_[positions[chosen]], weight[chosen] / weight.sum()
         labels = self.classes_[self._train_labels[samples]]
+        names: list[str | None] = [None] * len(samples)
+        if self.origin_ is not None:
+            samples = np.array([self.origin_["rows"][place] for place in positions[chosen]])
+            names = [self.origin_["ids"][place] for place in positions[chosen]]
         return tuple(
-            SamplePart(int(row), label.item(), float(share))
-            for row, label, share in zip(samples, labels, shares, strict=True)
+            SamplePart(int(row), label.item(), float(share), name)
+            for row, label, share, name in zip(samples, labels, shares, names, strict=True)
         )
 
     def _atom_parts(self, atoms: Index, weight: Weights, top: int) -> tuple[AtomPart, ...]:

@@ -10,11 +10,20 @@ __all__ = ["AtomPart", "Explanation", "SamplePart"]
 
 @dataclass(frozen=True)
 class SamplePart:
-    """A training sample in the reconstruction: its row, its label, and its share of the whole."""
+    """A training sample in the reconstruction: its row, its label, its share of the whole, and its name.
+
+    The row is that of the training set; of the store, for a model that was trained from one, which knows names as well.
+    """
 
     row: int
     label: Any
     share: float
+    id: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return f"row {self.row}" if self.id is None else self.id
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Explanation:
         ]
         ranked = sorted(self.shares.items(), key=lambda item: -item[1])
         lines.append("  classes  " + ", ".join(f"{name} {share:.0%}" for name, share in ranked if share >= 0.005))
-        lines += [f"  sample   row {part.row} of class {part.label}: {part.share:.0%}" for part in self.samples]
+        lines += [f"  sample   {part.name} of class {part.label}: {part.share:.0%}" for part in self.samples]
         lines += [
             f"  atom     {part.atom} ({part.interpretability:.0%} {part.label}): weight {part.weight:.3f}"
             for part in self.atoms
