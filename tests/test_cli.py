@@ -17,12 +17,12 @@ import cksc_dist
 from cksc_dist import CKSC, DistanceKernel, SeriesSet, load_model, pairwise_dtw
 from cksc_dist.cli import main
 from cksc_dist.commands import info as info_module
-from cksc_dist.commands import predict as predict_module
 from cksc_dist.commands.amounts import in_bytes
 from cksc_dist.commands.info import summary
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.io import make_gestures, write_npz
+from cksc_dist.models import prediction
 from cksc_dist.models.explanation import Explanation
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -207,11 +207,14 @@ def test_option_none_is_none_and_a_word_alone_is_refused(
 
 
 def test_predict_says_what_the_model_says(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", *map(str, saved), "--n-jobs", "1"]) == 0
+    assert main(["predict", *map(str, saved), "--workers", "1"]) == 0
     out = capsys.readouterr().out
     model, data = load_model(saved[0]), held_out(saved)
     score, shares = model.score(data, data.labels), model.class_shares(data).max(axis=1)
-    lines = out.splitlines()
+    executor, *lines = out.splitlines()
+    assert re.fullmatch(
+        r"executor: threads \([\d.]+ s are expected, less than a cluster is worth\); workers: 1", executor
+    )
     assert lines[0].split()[:4] == ["series", "label", "sure", "truth"]
     for line, name, label, truth, share in zip(
         lines[1:25], data.ids, model.predict(data), data.labels, shares, strict=True
@@ -225,7 +228,7 @@ def test_predict_says_what_the_model_says(saved: tuple[Path, Path], capsys: pyte
 
 def test_predict_writes_json_lines(saved: tuple[Path, Path], tmp_path: Path) -> None:
     file = tmp_path / "decisions.jsonl"
-    assert main(["predict", *map(str, saved), "--json", str(file), "--top", "2", "--n-jobs", "1"]) == 0
+    assert main(["predict", *map(str, saved), "--json", str(file), "--top", "2", "--workers", "1"]) == 0
     model, data = load_model(saved[0]), held_out(saved)
     records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     for record, name, truth, series in zip(records, data.ids, data.labels, data, strict=True):
@@ -245,23 +248,23 @@ def test_predict_goes_through_its_series_in_blocks(
 
     one_by_one = CKSC.explain_many
     files = [tmp_path / "whole.jsonl", tmp_path / "blocks.jsonl"]
-    main(["predict", *map(str, saved), "--json", str(files[0])])
-    monkeypatch.setattr(predict_module, "BLOCK", 7)
+    main(["predict", *map(str, saved), "--executor", "serial", "--json", str(files[0])])
+    monkeypatch.setattr(prediction, "ROWS", 7)
     monkeypatch.setattr(CKSC, "explain_many", explain_many)
-    main(["predict", *map(str, saved), "--json", str(files[1])])
+    main(["predict", *map(str, saved), "--executor", "serial", "--json", str(files[1])])
     assert sizes == [7, 7, 7, 3]
     assert files[0].read_text() == files[1].read_text()
 
 
 def test_json_on_stdout_is_alone_there(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", *map(str, saved), "--json", "-", "--n-jobs", "1"]) == 0
+    assert main(["predict", *map(str, saved), "--json", "-", "--workers", "1"]) == 0
     captured = capsys.readouterr()
     assert [json.loads(line)["id"] for line in captured.out.splitlines()] == held_out(saved).ids.tolist()
     assert "accuracy" in captured.err
 
 
 def test_explain_prints_each_decision_in_full(saved: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["predict", *map(str, saved), "--explain", "--top", "1", "--n-jobs", "1"]) == 0
+    assert main(["predict", *map(str, saved), "--explain", "--top", "1", "--workers", "1"]) == 0
     out = capsys.readouterr().out
     data, model = held_out(saved), load_model(saved[0])
     for name, series in zip(data.ids, data, strict=True):
@@ -317,7 +320,7 @@ def test_predict_refuses_what_does_not_fit(
 ) -> None:
     write_npz(tmp_path / "flat.npz", make_gestures(2, dims=2))
     assert main(["predict", str(saved[0]), str(tmp_path / "flat.npz")]) == 2
-    assert "flat.npz has 2 dims but" in (error := capsys.readouterr().err)
+    assert "flat.npz: the series have 2 dims but" in (error := capsys.readouterr().err)
     assert "was trained on 3" in error
 
     CKSC(sparsity=1, random_state=0).fit(np.eye(4) + 0.1, [0, 0, 1, 1]).save(tmp_path / "gram")

@@ -11,6 +11,14 @@ A model appears under its name in one rename, when it is complete. Beside it the
 
 and these stay where a process was killed. A reader that finds no MODEL reads what was set aside, and never renames;
 the next writer puts back or removes what belongs to a process that is no more.
+
+Behind a URL nothing can be renamed. There a model lies one level deeper, and one put of a small file publishes it:
+
+    MODEL/model.json        format, version, digest, and where the model is: <seconds>-<random>
+    MODEL/<seconds>-<random>/    as above
+
+What a new model replaces is removed after that; a reader whose model vanished under it looks again. Copies are models
+as well: a local one that was uploaded, and one from a URL that was downloaded.
 """
 
 from __future__ import annotations
@@ -21,6 +29,7 @@ import json
 import os
 import re
 import shutil
+import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -31,12 +40,21 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from cksc_dist.errors import ModelFileError
+from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.store.folder import Folder
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["model_digest", "read_model", "write_model"]
 
 FORMAT = "cksc_dist model"
 VERSION = 1
+
+POINTER = "model.json"
+PLACE = re.compile(r"(\d+)-[0-9a-f]{32}")
+ABANDONED_SECONDS = 86400
+"""So old is what nobody will publish any more: its writer was killed."""
+
+Arrays = dict[str, NDArray[Any]]
+Model = tuple[str, Arrays, dict[str, Any]]
 
 
 def _digest(arrays: dict[str, NDArray[Any]], settings: dict[str, Any]) -> str:
@@ -54,7 +72,7 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
     Parameters
     ----------
     path
-        Folder to make.
+        Folder to make, or a URL.
     model
         Name of the class that will read it.
     arrays
@@ -62,33 +80,48 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
     settings
         Anything that JSON can hold.
     """
-    target = Path(path)
+    folder = Folder(path)
+    if folder.local is None:
+        _publish(folder, model, arrays, settings)
+        return
+    target = _local_path(path)
     _put_back(target)
     _check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(target, "partial")
     try:
-        group = zarr.create_group(store=partial, zarr_format=3)
-        for name, array in arrays.items():
-            stored = group.create_array(
-                name,
-                shape=array.shape,
-                dtype=array.dtype,
-                chunks=tuple(max(1, size) for size in array.shape),
-                compressors=[
-                    BloscCodec(cname="lz4", shuffle="shuffle"),
-                    Crc32cCodec(),
-                ],
-            )
-            if array.size:
-                stored[...] = array
-        attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model}
-        group.attrs.update(attributes | {"settings": settings, "digest": _digest(arrays, settings)})
+        _write_group(partial, model, arrays, settings)
         _put_in_place(partial, target)
         for left in _left_by_the_dead(target, "partial") + _left_by_the_dead(target, "replaced"):
             shutil.rmtree(left, ignore_errors=True)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_group(store: Any, model: str, arrays: Arrays, settings: dict[str, Any]) -> str:
+    """Write the arrays, then what they mean, and return the digest of all."""
+    group = zarr.create_group(store=store, zarr_format=3)
+    for name, array in arrays.items():
+        stored = group.create_array(
+            name,
+            shape=array.shape,
+            dtype=array.dtype,
+            chunks=tuple(max(1, size) for size in array.shape),
+            compressors=[
+                BloscCodec(cname="lz4", shuffle="shuffle"),
+                Crc32cCodec(),
+            ],
+        )
+        if array.size:
+            stored[...] = array
+    digest = _digest(arrays, settings)
+    attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model}
+    group.attrs.update(attributes | {"settings": settings, "digest": digest})
+    return digest
+
+
+def _local_path(path: str | Path) -> Path:
+    return Path(str(path).removeprefix("file://"))
 
 
 def _check_replaceable(target: Path) -> None:
@@ -179,24 +212,53 @@ def _identity(folder: Path) -> int | None:
 
 
 def _attributes(path: Path) -> dict[str, Any]:
+    """Return what a folder says that it is; nothing where it is no model, or a damaged one."""
+    if not (path / "zarr.json").exists() and (path / POINTER).exists():
+        with suppress(StoreError):
+            return _pointer(Folder(path))
     try:
-        metadata = json.loads((path / "zarr.json").read_text())
-        attributes = metadata.get("attributes", {})
-    except (OSError, ValueError, AttributeError):
+        return _parsed((path / "zarr.json").read_bytes())
+    except OSError:
+        return {}
+
+
+def _parsed(content: bytes | None) -> dict[str, Any]:
+    """Return the attributes of a Zarr group; nothing where they cannot be read."""
+    try:
+        attributes = json.loads(content or b"").get("attributes", {})
+    except (ValueError, AttributeError):
         return {}
     return attributes if isinstance(attributes, dict) else {}
 
 
-def read_model(path: str | Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
+def read_model(path: str | Path) -> Model:
     """Return the class name, the arrays and the settings of a saved model, or say what is wrong with it."""
-    target = Path(path)
+    folder = Folder(path)
+    if folder.local is None:
+        return _read_published(folder)
+    target = _local_path(path)
     while True:
-        folder, seen = _present(target)
+        place, seen = _present(target)
         try:
-            return _read_folder(folder)
+            return _read_folder(place)
         except ModelFileError:
             # a writer may have replaced the model while it was read
-            if _present(target) == (folder, seen):
+            if _present(target) == (place, seen):
+                raise
+
+
+def model_digest(path: str | Path) -> str:
+    """Return what tells a saved model from any other, without reading it."""
+    folder = Folder(path)
+    if folder.local is None:
+        return str(_published(folder).get("digest"))
+    target = _local_path(path)
+    while True:
+        place, seen = _present(target)
+        try:
+            return str(_checked(place, place.exists(), _attributes(place)).get("digest"))
+        except ModelFileError:
+            if _present(target) == (place, seen):
                 raise
 
 
@@ -208,24 +270,132 @@ def _present(target: Path) -> tuple[Path, int | None]:
     return target, None
 
 
-def _read_folder(source: Path) -> tuple[str, dict[str, NDArray[Any]], dict[str, Any]]:
-    if not source.exists():
-        raise ModelFileError(f"{source} does not exist; give the folder that save() wrote")
-    attributes = _attributes(source)
+def _checked(name: object, exists: bool, attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes of a model that this release reads, or say what is there instead."""
+    if not exists:
+        raise ModelFileError(f"{name} does not exist; give the folder that save() wrote")
     if attributes.get("format") != FORMAT:
-        raise ModelFileError(f"{source} is no saved model; give the folder that save() wrote")
+        raise ModelFileError(f"{name} is no saved model; give the folder that save() wrote")
     if attributes.get("version") != VERSION:
         raise ModelFileError(
-            f"{source} has version {attributes.get('version')!r}, but this release reads version {VERSION}; "
+            f"{name} has version {attributes.get('version')!r}, but this release reads version {VERSION}; "
             "train the model again, or install the release that wrote it"
         )
+    return attributes
+
+
+def _read_folder(source: Path) -> Model:
+    attributes = _checked(source, source.exists(), _attributes(source))
+    return _read_group(source, _place(Folder(source), attributes), attributes.get("digest"))
+
+
+def _place(folder: Folder, attributes: dict[str, Any]) -> Folder:
+    """Return where the arrays of a model are."""
+    return Folder(f"{folder.url}/{attributes['at']}") if "at" in attributes else folder
+
+
+def _read_group(name: object, place: Folder, digest: str | None) -> Model:
+    def read_arrays() -> Arrays:
+        group: Any = zarr.open_group(store=place.zarr(read_only=True), mode="r")
+        return {key: np.asarray(group[key][...]) for key in _array_names(place)}
+
     try:
-        group = zarr.open_group(store=source, mode="r")
-        arrays = {name: np.asarray(array[...]) for name, array in group.arrays()}
-        settings = attributes["settings"]
-        digest = _digest(arrays, settings)
+        attributes = _parsed(place.read("zarr.json"))
+        arrays, settings = place.patiently(read_arrays), attributes["settings"]
+        found = _digest(arrays, settings)
+    except StoreError:
+        raise  # the store is away, which is no damage
     except Exception as error:  # damage shows in many ways: a checksum, a missing file, a broken header
-        raise ModelFileError(f"{source} is damaged ({error}); save the model again") from error
-    if digest != attributes.get("digest"):
-        raise ModelFileError(f"{source} is damaged: its digest does not match; save the model again")
+        raise ModelFileError(f"{name} is damaged ({error}); save the model again") from error
+    if found != digest:
+        raise ModelFileError(f"{name} is damaged: its digest does not match; save the model again")
     return str(attributes.get("model")), arrays, settings
+
+
+def _array_names(place: Folder) -> list[str]:
+    """Return the names of the arrays of a group; what else may lie there is nobody's business."""
+    return [name for name in place.names("", folders_only=True) if _is_array(place.read(f"{name}/zarr.json"))]
+
+
+def _is_array(metadata: bytes | None) -> bool:
+    try:
+        return bool(json.loads(metadata or b"")["node_type"] == "array")
+    except (ValueError, LookupError, TypeError):
+        return False
+
+
+def _pointer(folder: Folder) -> dict[str, Any]:
+    """Return what the small file says that publishes a model; nothing where there is none."""
+    found = folder.read_json(POINTER)
+    if not isinstance(found, dict) or not PLACE.fullmatch(str(found.get("at"))):
+        return {}
+    return found
+
+
+def _published(folder: Folder) -> dict[str, Any]:
+    """Return what is known of the model behind a URL before it is read, or say what is there instead."""
+    try:
+        found = _pointer(folder) or _parsed(folder.read("zarr.json"))
+    except StoreError as error:
+        raise ModelFileError(str(error)) from error
+    return _checked(folder.url, bool(found or folder.names("")), found)
+
+
+def _read_published(folder: Folder) -> Model:
+    while True:
+        seen = _published(folder)
+        try:
+            return _read_group(folder.url, _place(folder, seen), seen.get("digest"))
+        except ModelFileError:
+            # a writer may have published another model, and removed this one
+            if _published(folder) == seen:
+                raise
+
+
+def _publish(folder: Folder, model: str, arrays: Arrays, settings: dict[str, Any]) -> None:
+    """Write a model behind a URL: whole, then published in one put, then what it replaces is removed."""
+    _check_publishable(folder)
+    begun: list[str] = []
+
+    def write() -> str:
+        begun.append(f"{int(time.time())}-{uuid.uuid4().hex}")
+        return _write_group(Folder(f"{folder.url}/{begun[-1]}").zarr(), model, arrays, settings)
+
+    try:
+        digest = folder.patiently(write)
+        replaced = _files_of_the_model(folder)
+        at = begun.pop()  # it stays whatever happens now: even a put without an answer may have arrived
+        folder.write_json(POINTER, {"format": FORMAT, "version": VERSION, "digest": digest, "at": at})
+    finally:
+        for left in begun:
+            _remove_below(folder, left)
+    folder.remove_many(replaced)
+    for name in folder.names(""):
+        match = PLACE.fullmatch(name)
+        if match and name != at and time.time() - int(match[1]) > ABANDONED_SECONDS:
+            _remove_below(folder, name)
+
+
+def _check_publishable(folder: Folder) -> None:
+    """Raise a ModelFileError where there is something else than a model, or than what a killed writer left."""
+    try:
+        if (_pointer(folder) or _parsed(folder.read("zarr.json"))).get("format") == FORMAT:
+            return
+    except StoreError:
+        pass  # somebody else's file, or damaged: in either case not to be written over
+    if any(not PLACE.fullmatch(name) for name in folder.names("")):
+        raise ModelFileError(f"{folder.url} exists and is no saved model; choose another name or remove it")
+
+
+def _files_of_the_model(folder: Folder) -> list[str]:
+    """Return the files of the model that is published now; of a copy of a local one, only what is surely its own."""
+    found = _pointer(folder)
+    if found:
+        return [f"{found['at']}/{name}" for name in folder.files(found["at"])]
+    if _parsed(folder.read("zarr.json")).get("format") != FORMAT:
+        return []
+    return ["zarr.json", *(f"{name}/{file}" for name in _array_names(folder) for file in folder.files(name))]
+
+
+def _remove_below(folder: Folder, place: str) -> None:
+    folder.remove_many([f"{place}/{name}" for name in folder.files(place)])
