@@ -44,6 +44,9 @@ TASKS_A_SLOT = 4
 PASS_BYTES = 512 * 2**20
 """Bytes of K that one task goes through at most: some seconds of work."""
 
+WORTH_SENDING = 3_000_000
+"""Smaller work (some hundredths of a second) is done by the client: to send it and wait for it would take longer."""
+
 CODE_BYTES = 4 * 2**20
 """Bytes of K U that one task of codes carries at most."""
 
@@ -70,10 +73,17 @@ class ClusterGram:
         The whole kernel copy.
     executor
         Who works.
+    n_jobs
+        Threads of this process, for what is done here.
+    worth
+        Work, in entries that are looked at, from which on it is worth to be sent.
     """
 
-    def __init__(self, copy: KernelCopy, executor: Executor) -> None:
-        self._copy, self._executor = copy, executor
+    def __init__(
+        self, copy: KernelCopy, executor: Executor, n_jobs: int | None = None, worth: int = WORTH_SENDING
+    ) -> None:
+        self._copy, self._executor, self._worth = copy, executor, worth
+        self._here = StripGram(copy, n_jobs)
         self.diagonal = copy.diagonal
         self._run, self._passes = uuid.uuid4().hex[:8], 0
 
@@ -107,10 +117,12 @@ class ClusterGram:
 
     def combine(self, atoms: SparseRows) -> Float:
         """Return K u of each atom, one a row; few single rows, which are read here."""
-        return StripGram(self._copy).combine(atoms)
+        return self._here.combine(atoms)
 
     def solve_atoms(self, linear: Float, beta: float, spec: ModelSpec) -> tuple[SparseSolutions, Float]:
         """Return the atom of each linear term, and K u of it."""
+        if linear.size * spec.sparsity < self._worth:
+            return self._here.solve_atoms(linear, beta, spec)
         tasks = [
             AtomTask(self._copy.store.url, self._copy.key, linear[slice(*part)], beta, spec)
             for part in cut(len(linear), self._executor.slots)
@@ -121,6 +133,8 @@ class ClusterGram:
         self, codes: SparseRows, KU: Float, dictionary: Dictionary, y: Index, beta: float, spec: ModelSpec
     ) -> SparseRows:
         """Return better codes of all samples."""
+        if KU.size < self._worth:
+            return self._here.code_step(codes, KU, dictionary, y, beta, spec)
         parts = max(TASKS_A_SLOT * self._executor.slots, KU.nbytes // CODE_BYTES)
         tasks = [
             CodeTask(

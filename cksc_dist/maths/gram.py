@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from cksc_dist.maths.codes import Dictionary, code_step
 from cksc_dist.maths.kernel_product import Columns, multiply
-from cksc_dist.maths.nqp import SparseSolutions, nqp_atoms, nqp_rows
+from cksc_dist.maths.nqp import SparseSolutions, nqp_atoms, nqp_images
 from cksc_dist.maths.sparse import SparseRows, jit, sum_rows, weighted_rows
-from cksc_dist.maths.threads import run_blocks
+from cksc_dist.maths.threads import resolve_n_jobs, run_blocks
 from cksc_dist.spec import ModelSpec
 
 __all__ = ["Gram", "MemoryGram", "StripGram", "Weights", "atoms_by_rows", "strip_sums"]
@@ -104,20 +104,8 @@ def strip_sums(strip: Rows, weights: Weights) -> Float:
 def atoms_by_rows(
     row: Callable[[int], Rows], diagonal: Float, linear: Float, beta: float, spec: ModelSpec
 ) -> tuple[SparseSolutions, Float]:
-    """Return the atom of each linear term and K u of it, from single rows of K, each fetched once for an atom."""
-    solutions, images = [], np.empty(linear.shape)
-    for a, c in enumerate(linear):
-        fetched: dict[int, Rows] = {}
-
-        def fetch(j: int, fetched: dict[int, Rows] = fetched) -> Rows:
-            if j not in fetched:
-                fetched[j] = row(j)
-            return fetched[j]
-
-        found = nqp_rows(fetch, diagonal, beta, c, spec.sparsity, selection=spec.selection, prune=spec.prune)
-        solutions.append(found)
-        images[a] = _combined(fetch, found.indices[0], found.values[0], int(found.counts[0]), len(diagonal))
-    return SparseSolutions(*(np.concatenate(parts) for parts in zip(*solutions, strict=True))), images
+    """Return the atom of each linear term and K u of it, from single rows of K."""
+    return nqp_images(row, diagonal, beta, linear, spec.sparsity, selection=spec.selection, prune=spec.prune)
 
 
 def _combined(row: Callable[[int], Rows], indices: Index, values: Float, count: int, n: int) -> Float:
@@ -257,7 +245,7 @@ class StripGram:
         def solve(first: int, last: int) -> tuple[SparseSolutions, Float]:
             return atoms_by_rows(self._strips.row, self.diagonal, linear[first:last], beta, spec)
 
-        return joined(run_blocks(solve, len(linear), 1, self._n_jobs))
+        return joined(run_blocks(solve, len(linear), -(-len(linear) // resolve_n_jobs(self._n_jobs)), self._n_jobs))
 
     def code_step(
         self, codes: SparseRows, KU: Float, dictionary: Dictionary, y: Index, beta: float, spec: ModelSpec

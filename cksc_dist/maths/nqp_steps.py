@@ -58,6 +58,8 @@ __all__ = [
     "read_row",
     "refresh_gradient",
     "solve_block",
+    "start",
+    "take_row",
     "write_entries",
 ]
 
@@ -452,6 +454,47 @@ def write_entries(marks: Int, vectors: Float, size: int, indices: Int, values: F
             place -= 1
         indices[place] = j
         values[place] = vectors[VALUES, s]
+
+
+@compiled
+def start(vectors: Float, wide: Float, c: Float, base_weights: Float, tol: float) -> tuple[int, float]:
+    """Start a problem whose rows are fetched; return the first candidate, -1 if there is none, and the floor."""
+    begin(wide, c, base_weights)
+    floor = -tol * largest_magnitude(vectors, c)
+    return pick(vectors, wide, floor), floor
+
+
+@compiled
+def take_row(
+    marks: Int,
+    vectors: Float,
+    squares: Float,
+    wide: Float,
+    size: int,
+    objective: float,
+    base_weights: Float,
+    c: Float,
+    fetched: Rows,
+    j: int,
+    scale: float,
+    ridge: float,
+    floor: float,
+) -> tuple[int, int, float]:
+    """Try candidate j, whose row is in the first free place of ``fetched``: one turn of the loop of `solve_block`.
+
+    Returns
+    -------
+    next, size, objective
+        The candidate whose row is wanted next, -1 where the search is over.
+    """
+    width = marks.shape[1]
+    read_row(marks, vectors, squares, size, j, c, fetched[marks[SLOT, size]], scale, ridge)
+    outcome, size, objective = admit(marks, vectors, squares, wide, size, objective, base_weights)
+    if outcome == STOP or size >= width:
+        return -1, size, objective
+    if outcome == ACCEPTED:
+        refresh_gradient(vectors, wide, size, marks[SLOT], c, fetched, scale)
+    return pick(vectors, wide, floor), size, objective
 
 
 @compiled

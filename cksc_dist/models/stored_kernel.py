@@ -105,7 +105,8 @@ def stored_kernel(
             return
         from cksc_dist.dist.cluster_gram import ClusterGram
 
-        yield StoredKernel(ClusterGram(copy, workers), transform, resolve_n_jobs(-1), text, copy)
+        n_jobs = resolve_n_jobs(-1)
+        yield StoredKernel(ClusterGram(copy, workers, n_jobs), transform, n_jobs, text, copy)
 
 
 def _transform(kernel: KernelSpec, delta: float) -> DistanceKernel:

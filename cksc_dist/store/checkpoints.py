@@ -1,14 +1,16 @@
 """Checkpoints of a training: whole arrays first, then one small file that points to them.
 
-    FOLDER/checkpoint-<n>.npz      state after alternation n; never pickled
-    FOLDER/latest.json             which one is the latest, its checksum, and the training it belongs to
+    FOLDER/checkpoint-<n>-<crc32c>.npz   state after alternation n; never pickled
+    FOLDER/latest.json                   which one is the latest, its checksum, and the training it belongs to
 
-A checkpoint counts once ``latest.json`` names it, which is one rename or one put. The last few are kept.
+A checkpoint counts once ``latest.json`` names it, which is one rename or one put. The last few are kept. A name is that
+of the content: another training that is killed before its first one counts has overwritten nothing.
 """
 
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 import google_crc32c
@@ -21,6 +23,8 @@ from cksc_dist.store.folder import Folder
 __all__ = ["Checkpoints"]
 
 KEPT = 2
+
+NAME = re.compile(r"checkpoint-(\d{6,})-[0-9a-f]{8}\.npz")
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -50,29 +54,27 @@ class Checkpoints:
         self.folder, self.training = folder, training
 
     @staticmethod
-    def _name(number: int) -> str:
-        return f"checkpoint-{number:06d}.npz"
+    def _name(number: int, checksum: int) -> str:
+        return f"checkpoint-{number:06d}-{checksum:08x}.npz"
 
     def save(self, number: int, arrays: Arrays, settings: dict[str, Any]) -> None:
         """Publish the state after an alternation."""
         content = io.BytesIO()
         np.savez(content, **arrays)  # type: ignore[arg-type]
         whole = content.getbuffer()
-        self.folder.write(self._name(number), whole, durable=True)
-        record = {
-            "training": self.training,
-            "number": number,
-            "crc32c": google_crc32c.value(whole.tobytes()),
-            "settings": settings,
-        }
+        checksum = google_crc32c.value(whole.tobytes())
+        name = self._name(number, checksum)
+        self.folder.write(name, whole, durable=True)
+        record = {"training": self.training, "number": number, "crc32c": checksum, "settings": settings}
         self.folder.write_json("latest.json", record, durable=True)
-        for old in self._saved():
-            if old > number or old <= number - KEPT:
-                self.folder.remove(self._name(old))
+        for other, old in self._saved().items():
+            if other != name and not number - KEPT < old < number:
+                self.folder.remove(other)
 
-    def _saved(self) -> list[int]:
-        names = [name for name in self.folder.names("") if name.startswith("checkpoint-") and name.endswith(".npz")]
-        return [int(name[len("checkpoint-") : -len(".npz")]) for name in names]
+    def _saved(self) -> dict[str, int]:
+        """Return the files of checkpoints, with the number of each."""
+        found = {name: NAME.fullmatch(name) for name in self.folder.names("")}
+        return {name: int(match[1]) for name, match in found.items() if match}
 
     def latest(self) -> tuple[int, Arrays, dict[str, Any]] | None:
         """Return the number, arrays and settings of the last one; None where there is none of this training."""
@@ -80,7 +82,7 @@ class Checkpoints:
         if record is None or record["training"] != self.training:
             return None
         number = int(record["number"])
-        content = self.folder.read(self._name(number))
+        content = self.folder.read(self._name(number, record["crc32c"]))
         if content is None or google_crc32c.value(content) != record["crc32c"]:
             raise StoreError(
                 f"checkpoint {number} in {self.folder.url} is damaged or lost; begin again with --from-scratch"
@@ -91,5 +93,5 @@ class Checkpoints:
     def clear(self) -> None:
         """Remove all of them."""
         self.folder.remove("latest.json")
-        for number in self._saved():
-            self.folder.remove(self._name(number))
+        for name in self._saved():
+            self.folder.remove(name)

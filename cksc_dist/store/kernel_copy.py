@@ -2,7 +2,7 @@
 
     kernels/<key>/about.json       what it is the kernel of, with delta
     kernels/<key>/rows.npy         the rows of the matrix, ascending
-    kernels/<key>/kernel/          (row, col) Zarr array of chunks (`STRIP`, n), not compressed, with crc32c
+    kernels/<key>/strips/kernel/   (row, col) Zarr array of chunks (`STRIP`, n), not compressed, with crc32c
     kernels/<key>/ridge-*.json     beta, once it has been computed for an alpha
 
 A chunk is a strip of whole rows, so that a single row is one small read at a known place (from square chunks it would
@@ -31,6 +31,9 @@ from cksc_dist.store.folder import Folder
 __all__ = ["KernelCopy", "copy_key", "find_copies"]
 
 TOP = "kernels"
+
+ARRAY = "strips/kernel"
+"""In a group of its own, which xarray opens: it complains of other files in a group."""
 
 STRIP = 64
 """Rows of a chunk: 5 MB at 20,000 samples in float32."""
@@ -70,6 +73,7 @@ class KernelCopy:
     def __init__(self, store: Folder, key: str) -> None:
         self.store, self.key = store, key
         self.folder = Folder(f"{store.url}/{TOP}/{key}")
+        self._top = None if self.folder.local is None else str(self.folder.local)
         about = self.folder.read_json("about.json")
         if about is None:
             raise StoreError(f"{self.folder.url} is no kernel copy, or was dropped; run the same command again")
@@ -91,7 +95,7 @@ class KernelCopy:
             n = len(rows)
             zarr.create_array(
                 folder.zarr(),
-                name="kernel",
+                name=ARRAY,
                 shape=(n, n),
                 chunks=(STRIP, n),
                 dtype=dtype,
@@ -129,11 +133,11 @@ class KernelCopy:
 
     @staticmethod
     def _chunk(strip: int) -> str:
-        return f"kernel/c/{strip}/0"
+        return f"{ARRAY}/c/{strip}/0"
 
     def missing(self) -> list[int]:
         """Return the numbers of the strips that are not there, or not whole."""
-        there = self.folder.files("kernel/c")
+        there = self.folder.files(f"{ARRAY}/c")
         return [i for i in range(len(self.edges)) if there.get(f"{i}/0") != self._chunk_bytes]
 
     def write_strip(self, number: int, values: NDArray[Any]) -> None:
@@ -162,13 +166,14 @@ class KernelCopy:
     def _read(self, number: int, start: int, count: int) -> NDArray[np.uint8]:
         """Return bytes of a chunk, as an array that may be written to: compiled code knows no other kind."""
         content = np.empty(count, np.uint8)
-        if self.folder.local is None:
+        if self._top is None:
             found = self.folder.read_range(self._chunk(number), start, count)
             got = len(found)
             content[:got] = np.frombuffer(found, np.uint8)
         else:
             try:
-                with (self.folder.local / self._chunk(number)).open("rb", buffering=0) as file:
+                # thousands of single rows are read in an alternation: nothing but the file is made here
+                with open(f"{self._top}/{self._chunk(number)}", "rb", buffering=0) as file:
                     file.seek(start)
                     got = 0
                     while got < count and (more := file.readinto(content.data[got:])):
