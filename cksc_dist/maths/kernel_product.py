@@ -18,6 +18,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from cksc_dist.errors import InputError
 from cksc_dist.maths.simd import Vectors, array_data, counted_loop, index
 from cksc_dist.maths.sparse import jit
 from cksc_dist.maths.threads import run_blocks
@@ -111,6 +112,9 @@ class Columns(NamedTuple):
 def multiply(K: NDArray[Any], V: Columns, n_jobs: int | None = None) -> Float:
     """Return K V for C-contiguous rows of K."""
     flat, (rows, n) = K.reshape(-1), K.shape
+    if len(V.values) != n * V.width:
+        # compiled code would read beyond its end
+        raise InputError(f"V has {len(V.values) // V.width} rows, but K {n} columns")
     out = np.empty((rows, V.width))
     run_blocks(lambda i, j: _product(flat, n, *V[:2], i, j, out.reshape(-1)), rows, ROWS_A_CALL, n_jobs)
     return np.ascontiguousarray(out[:, : V.columns])
