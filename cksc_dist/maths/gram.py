@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.maths.codes import Dictionary, code_step
 from cksc_dist.maths.kernel_product import Columns, multiply
+from cksc_dist.maths.memory import Scratch
 from cksc_dist.maths.nqp import SparseSolutions, nqp_atoms, nqp_images
 from cksc_dist.maths.sparse import SparseRows, jit, sum_rows, weighted_rows
 from cksc_dist.maths.threads import resolve_n_jobs, run_blocks
@@ -39,6 +40,8 @@ LANES = 64
 
 CODES_AT_A_TIME = 8192
 """Samples whose linear terms are held at a time."""
+
+_COLUMNS = Scratch()
 
 
 class Gram(Protocol):
@@ -93,7 +96,7 @@ def strip_sums(strip: Rows, weights: Weights) -> Float:
     out = np.empty((len(weights.edges) - 1, height))
     for begin in range(0, height, LANES):
         end = min(begin + LANES, height)
-        columns = np.empty((n, end - begin), strip.dtype)
+        columns = _COLUMNS.array((n, end - begin), strip.dtype)
         _turn(strip, begin, end, columns)
         part = np.empty((len(out), end - begin))
         sum_rows(columns, *weights, 0, len(out), part)
@@ -187,7 +190,7 @@ class Strips(Protocol):
         """First and last row of each strip."""
 
     def strip(self, begin: int, end: int) -> Rows:
-        """Return K[begin:end, :]."""
+        """Return K[begin:end, :]; the next strip that a thread reads may take its place."""
 
     def row(self, i: int) -> Rows:
         """Return K[i, :]."""

@@ -3,7 +3,7 @@
     out[i, v] = sum_j K[i, j] V[j, v]
 
 Four rows of K and eight columns of V at a time are summed in registers; j goes in blocks, so that the part of V in use
-stays in the second cache. A sum is carried from block to block: its bits depend on neither the blocks nor the rows
+stays in the first cache. A sum is carried from block to block: its bits depend on neither the blocks nor the rows
 that are computed side by side. K may be float32; sums are float64, each product and sum rounded once.
 """
 
@@ -29,8 +29,8 @@ Float = NDArray[np.float64]
 
 LANES = 8
 ROWS = 4
-BLOCK = 256
-"""Rows of V in use at a time: 80 kB with 40 columns."""
+BLOCK = 64
+"""Rows of V in use at a time: 20 kB with 40 columns, which stay in the first cache."""
 ROWS_A_CALL = 64
 
 

@@ -94,7 +94,8 @@ def stored_kernel(
         else:
             known = learn_delta(matrix, rows, kernel, ThreadExecutor(n_jobs)) if delta is None else delta
             transform = _transform(kernel, known)
-            K = np.asarray(KernelView(matrix, rows, bandwidth=kernel.bandwidth, factor=kernel.factor, delta=known))
+            view = KernelView(matrix, rows, bandwidth=kernel.bandwidth, factor=kernel.factor, delta=known)
+            K = view.load(n_jobs)
         yield StoredKernel(MemoryGram(K, n_jobs), transform, n_jobs, text)
         return
     with _workers(where, n_jobs, run, client, progress) as (workers, memory):

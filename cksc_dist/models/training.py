@@ -13,6 +13,8 @@ import hashlib
 import json
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from cksc_dist.dist.progress import Progress
-from cksc_dist.errors import ModelFileError
+from cksc_dist.errors import InputError, ModelFileError
 from cksc_dist.maths.cksc import State, alternate
 from cksc_dist.maths.codes import Objective
 from cksc_dist.maths.kernel import gaussian_kernel
@@ -33,10 +36,10 @@ from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
 from cksc_dist.models.stored_kernel import PLACES, Place, StoredKernel, stored_kernel
 from cksc_dist.series import Ragged
-from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count
+from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count, check_number
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.kernel_copy import copy_key
+from cksc_dist.store.kernel_copy import copy_key, drop_copy
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
@@ -146,21 +149,34 @@ def train(
     progress = progress or Progress()
     check_choice("place", place, PLACES)
     check_count("seed", seed, low=0)
+    check_number("seed", seed, 0, 2**32 - 1)
     matrix = open_matrix(store, distances)
+    if matrix.spec.metric == "external" and kernel.repair is not None:
+        raise InputError(
+            f"repair={kernel.repair!r} is not for a ready matrix: later kernel rows would have to be repaired the same "
+            "way; train without repair (beta makes up for negative eigenvalues)"
+        )
     chosen = np.arange(len(matrix)) if rows is None else np.unique(positions(len(matrix), rows))
     labels = matrix.labels[chosen]
     classes, y = check_classes(labels, spec)
     key = copy_key(matrix.fingerprint, matrix.series.digests, chosen, kernel)
     training = _training_key(key, labels, spec, seed)
+    done = _finished(model, training, spec)
+    if done is not None and not from_scratch:
+        progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
+        if drop_kernel:
+            drop_copy(matrix.folder, key)
+        return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
     folder = Folder(f"{Folder(model).url}.training")
-    with Lease(folder, "training"):
+    with _held(folder) as lease:
         checkpoints = Checkpoints(folder, training)
-        done = _finished(model, training, spec)
         if from_scratch:
             checkpoints.clear()
-        elif done is not None:
-            progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
-            return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
+
+        def keep(now: State) -> None:
+            lease.check()
+            checkpoints.save(now.n_iter, *_saved(now))
+
         state = _state_of(checkpoints.latest(), spec)
         if state is not None:
             progress.note(f"going on after alternation {state.n_iter}")
@@ -171,12 +187,13 @@ def train(
                 y,
                 len(classes),
                 spec,
-                np.random.default_rng(seed),
+                # as the estimator draws them: the same parameters give the same model
+                np.random.default_rng(check_random_state(int(seed)).randint(2**31 - 1)),
                 ready.n_jobs,
                 beta,
                 _Speaker(progress, state),
                 state=state,
-                on_alternation=lambda now: checkpoints.save(now.n_iter, *_saved(now)),
+                on_alternation=keep,
             )
         estimator = _estimator(spec, kernel, matrix, seed)
         source = _source(matrix, ready.transform, chosen)
@@ -191,9 +208,10 @@ def train(
         estimator._set_fit(spec, classes, y, source, fit, ready.n_jobs, origin)
         carrying = chosen[estimator.support_]
         estimator.origin_ = origin | {"rows": carrying.tolist(), "ids": matrix.ids[carrying].tolist()}
+        lease.check()
         estimator.save(model)
         if fit.converged:
-            checkpoints.clear()
+            folder.remove_all()
         else:
             warnings.warn(
                 f"J still changed by more than tol={spec.tol} after {fit.n_iter} alternations; run again with a larger "
@@ -201,12 +219,21 @@ def train(
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        if drop_kernel and ready.copy is not None:
-            ready.copy.drop()
-    if fit.converged:
-        folder.remove_all()
+        if drop_kernel:
+            drop_copy(matrix.folder, key)
     resumed = 0 if state is None else state.n_iter
     return Training(estimator, ready.why, chosen, resumed, time.perf_counter() - begin)
+
+
+@contextmanager
+def _held(folder: Folder) -> Iterator[Lease]:
+    """Hold the folder of a training; where nothing is left in it afterwards, it is gone."""
+    try:
+        with Lease(folder, "training") as lease:
+            yield lease
+    finally:
+        if not folder.files(""):
+            folder.remove_all()
 
 
 def held_out_accuracy(model: CKSC, matrix: DistanceMatrix, train_rows: Index, test_rows: Index) -> float:
@@ -237,7 +264,8 @@ def _training_key(kernel_key: str, labels: NDArray[Any], spec: ModelSpec, seed: 
 
 def _finished(model: str | Path, training: str, spec: ModelSpec) -> CKSC | None:
     """Return the model that this training has left already; None where it has not, or may go on."""
-    if not Folder(model).names(""):
+    folder = Folder(model)
+    if not folder.names("") and not (folder.local is not None and folder.local.is_file()):
         return None
     model_digest(model)  # raises where something else is there, before any work
     try:

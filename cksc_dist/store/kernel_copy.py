@@ -25,10 +25,11 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
 from cksc_dist.errors import StoreError
+from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
 
-__all__ = ["KernelCopy", "copy_key", "find_copies"]
+__all__ = ["KernelCopy", "copy_key", "drop_copy", "find_copies"]
 
 TOP = "kernels"
 
@@ -59,6 +60,12 @@ def find_copies(store: Folder) -> list[str]:
     return store.names(TOP, folders_only=True)
 
 
+def drop_copy(store: Folder, key: str) -> None:
+    """Remove a copy, where there is one."""
+    if store.read(f"{TOP}/{key}/about.json") is not None:
+        KernelCopy(store, key).drop()
+
+
 class KernelCopy:
     """A kernel on disk, in strips of rows.
 
@@ -73,6 +80,7 @@ class KernelCopy:
     def __init__(self, store: Folder, key: str) -> None:
         self.store, self.key = store, key
         self.folder = Folder(f"{store.url}/{TOP}/{key}")
+        self._strip = Scratch()
         self._top = None if self.folder.local is None else str(self.folder.local)
         about = self.folder.read_json("about.json")
         if about is None:
@@ -150,9 +158,13 @@ class KernelCopy:
         self.folder.write(self._chunk(number), content.data)
 
     def strip(self, begin: int, end: int) -> NDArray[Any]:
-        """Return rows ``begin .. end`` of one strip, with its checksum compared."""
+        """Return rows ``begin .. end`` of one strip, with its checksum compared.
+
+        The next strip that the same thread reads takes its place in memory.
+        """
         number = begin // STRIP
-        content = self._read(number, 0, self._chunk_bytes)
+        content = self._strip.array((self._chunk_bytes,), np.dtype(np.uint8))
+        self._read(number, 0, content)
         if not np.array_equal(_checksum(content[:-CHECKSUM_BYTES]), content[-CHECKSUM_BYTES:]):
             raise self._damaged(number)
         values: NDArray[Any] = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
@@ -160,12 +172,13 @@ class KernelCopy:
 
     def row(self, i: int) -> NDArray[Any]:
         """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
-        row_bytes = self.n * self.dtype.itemsize
-        return self._read(i // STRIP, i % STRIP * row_bytes, row_bytes).view(self.dtype)
+        content = page_aligned(self.n * self.dtype.itemsize)
+        self._read(i // STRIP, i % STRIP * len(content), content)
+        return content.view(self.dtype)
 
-    def _read(self, number: int, start: int, count: int) -> NDArray[np.uint8]:
-        """Return bytes of a chunk, as an array that may be written to: compiled code knows no other kind."""
-        content = np.empty(count, np.uint8)
+    def _read(self, number: int, start: int, content: NDArray[np.uint8]) -> None:
+        """Fill an array with bytes of a chunk."""
+        count = len(content)
         if self._top is None:
             found = self.folder.read_range(self._chunk(number), start, count)
             got = len(found)
@@ -182,7 +195,6 @@ class KernelCopy:
                 raise self._damaged(number) from error
         if got != count:
             raise self._damaged(number)
-        return content
 
     def _damaged(self, number: int) -> StoreError:
         return StoreError(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from cksc_dist.errors import InputError
 from cksc_dist.maths.kernel import bandwidth as bandwidth_of
 from cksc_dist.maths.kernel import gaussian_kernel
+from cksc_dist.maths.threads import run_blocks
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.bandwidth import Distances, as_slice, block_sums, delta_of_mean, row_blocks
 
@@ -119,10 +120,26 @@ class KernelView:
         return self._values(positions(len(self._distances), rows), self.rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the whole kernel, in memory; filled in strips, so that it does not take twice its size."""
-        K = np.empty(self.shape, dtype or self.dtype)
-        columns = as_slice(self.rows)
-        for begin in range(0, len(self.rows), self._distances.tile_edge):
-            strip = slice(begin, begin + self._distances.tile_edge)
-            K[strip] = gaussian_kernel(self._distances[as_slice(self.rows[strip]), columns], self.width)
+        """Return the whole kernel, in memory."""
+        return self.load().astype(dtype or self.dtype, copy=False)
+
+    def load(self, n_jobs: int | None = None) -> NDArray[Any]:
+        """Return the whole kernel, in memory: filled tile by tile, so that it does not take twice its size.
+
+        Parameters
+        ----------
+        n_jobs
+            Threads that read.
+        """
+        K = np.empty(self.shape, self.dtype)
+        edge = self._distances.tile_edge
+        starts = range(0, len(self.rows), edge)
+
+        def fill(number: int, _: int) -> None:
+            band = slice(starts[number], starts[number] + edge)
+            for begin in starts:
+                part = slice(begin, begin + edge)
+                K[band, part] = self._values(self.rows[band], self.rows[part])
+
+        run_blocks(fill, len(starts), 1, n_jobs)
         return K
