@@ -12,7 +12,7 @@ from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.commands.work_screen import WorkScreen
-from cksc_dist.errors import InputError
+from cksc_dist.errors import InputError, ReadError
 from cksc_dist.models.training import Place, Training, held_out_accuracy, train
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec
 from cksc_dist.store.kernel_view import positions
@@ -100,17 +100,30 @@ def _split(matrix: DistanceMatrix, rows: Index, share: float, seed: int) -> tupl
 
 
 def _read_rows(path: Path, matrix: DistanceMatrix) -> Index:
-    """Return the rows that a file names: .npy with positions or a mask, otherwise text with a position or id a line."""
+    """Return the rows that a file names: .npy with positions or a mask, otherwise text with a position or id a line.
+
+    Each counts once: a row that is named twice must not be trained on and held out as well.
+    """
     if path.suffix == ".npy":
-        return positions(len(matrix), np.load(path, allow_pickle=False))
-    names = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        try:
+            given = np.load(path, allow_pickle=False)
+        except (ValueError, EOFError) as error:
+            raise ReadError(path, f"is no array of positions, nor a mask ({error})") from error
+        return np.unique(positions(len(matrix), given))
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ReadError(path, f"is no text with a position or id a line ({error})") from error
     of_id = {str(name): row for row, name in enumerate(matrix.ids)}
     rows = []
-    for name in names:
+    for number, line in enumerate(lines, 1):
+        name = line.strip()
         if name in of_id:
             rows.append(of_id[name])
-        elif name.isdigit() and int(name) < len(matrix):
+        elif name.isascii() and name.isdigit() and int(name) < len(matrix):
             rows.append(int(name))
-        else:
-            raise InputError(f"{path}: {name!r} is neither an id nor a position among {len(matrix):,} rows")
-    return np.array(rows, np.int64)
+        elif name:
+            raise ReadError(path, f"{name!r} is neither an id nor a position among {len(matrix):,} rows", number)
+    if not rows:
+        raise ReadError(path, "names no rows; write a position or id a line")
+    return np.unique(np.array(rows, np.int64))

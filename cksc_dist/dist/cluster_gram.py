@@ -6,6 +6,7 @@ sparse and small, linear terms and images of atoms, but never K.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.kernel_copy import KernelCopy
+from cksc_dist.store.lease import is_of_the_dead, signature
 
 __all__ = ["ClusterGram", "cut"]
 
@@ -49,6 +51,10 @@ WORTH_SENDING = 3_000_000
 
 CODE_BYTES = 4 * 2**20
 """Bytes of K U that one task of codes carries at most."""
+
+
+PASS = re.compile(r"pass-([0-9a-f]+-\d+-\d+)-[0-9a-f]+-\d+\.npz")
+"""What the tasks of a pass share, named after the process that wrote it: if it is killed, the next one tidies up."""
 
 
 def cut(n: int, parts: int) -> list[tuple[int, int]]:
@@ -85,7 +91,10 @@ class ClusterGram:
         self._copy, self._executor, self._worth = copy, executor, worth
         self._here = StripGram(copy, n_jobs)
         self.diagonal = copy.diagonal
-        self._run, self._passes = uuid.uuid4().hex[:8], 0
+        self._run, self._passes = f"{signature()}-{uuid.uuid4().hex[:8]}", 0
+        for name in copy.folder.names(""):
+            if (left := PASS.fullmatch(name)) and is_of_the_dead(left[1]):
+                copy.folder.remove(name)
 
     @contextmanager
     def _shared(self, **arrays: NDArray[Any]) -> Iterator[str]:

@@ -62,7 +62,7 @@ class Checkpoints:
         content = io.BytesIO()
         np.savez(content, **arrays)  # type: ignore[arg-type]
         whole = content.getbuffer()
-        checksum = google_crc32c.value(whole.tobytes())
+        checksum = google_crc32c.value(np.frombuffer(whole, np.uint8))
         name = self._name(number, checksum)
         self.folder.write(name, whole, durable=True)
         record = {"training": self.training, "number": number, "crc32c": checksum, "settings": settings}

@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import psutil
@@ -19,7 +20,7 @@ import psutil
 from cksc_dist.errors import StoreBusyError, StoreError
 from cksc_dist.store.folder import Folder, json_record
 
-__all__ = ["Lease", "holder", "holds", "silence"]
+__all__ = ["Lease", "holder", "holds", "is_of_the_dead", "signature", "silence"]
 
 KEY = "lock.json"
 _KINDS = {"host": str, "process": int, "born": float, "token": str, "purpose": str, "since": float, "heartbeat": float}
@@ -54,6 +55,27 @@ def silence(record: dict[str, Any]) -> float | None:
     """Return for how many seconds a writer elsewhere has given no sign of life; None while that is not long."""
     seconds = time.time() - float(record["heartbeat"])
     return seconds if seconds > STILL else None
+
+
+def signature() -> str:
+    """Return a word for this process, to put into the names of files that nobody needs once it is dead."""
+    return f"{_here()}-{os.getpid()}-{int(psutil.Process().create_time())}"
+
+
+def is_of_the_dead(word: str) -> bool:
+    """Tell whether a signature is of a process of this host that is gone.
+
+    Examples
+    --------
+    >>> is_of_the_dead(signature())
+    False
+    """
+    here, process, born = word.split("-")
+    return here == _here() and not _runs(int(process), float(born) + 0.5)
+
+
+def _here() -> str:
+    return sha256(f"{socket.gethostname()} {NAMESPACE}".encode()).hexdigest()[:8]
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
