@@ -1,7 +1,8 @@
-"""K V in vector registers: against NumPy, and to the bit against sums that run in ascending order, one term at a time."""
+"""K V in vector registers: against NumPy, and to the bit against sums that run in ascending order, term by term."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -78,7 +79,7 @@ def test_how_rows_are_cut_changes_no_bit(n: int, width: int, dtype: str, cuts: l
     K, V = made(150, n, width, dtype, seed)
     columns = Columns.of(V)
     edges = sorted({0, 150, *cuts})
-    parts = [multiply(np.ascontiguousarray(K[a:b]), columns) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [multiply(np.ascontiguousarray(K[a:b]), columns) for a, b in pairwise(edges)]
     assert np.array_equal(np.concatenate(parts), multiply(K, columns))
 
 

@@ -32,13 +32,14 @@ class ArrayDistances:
     def __getitem__(self, key: Any) -> NDArray[Any]:
         rows, columns = (np.arange(len(self))[part] for part in key)
         self.seen[np.ix_(rows, columns)] += 1
-        return self._D[np.ix_(rows, columns)]
+        part: NDArray[Any] = self._D[np.ix_(rows, columns)]
+        return part
 
 
 def made(n: int, dtype: str = "float64", seed: int = 0) -> NDArray[Any]:
     points = np.random.default_rng(seed).standard_normal((n, 3))
     D = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
-    return (np.triu(D, 1) + np.triu(D, 1).T).astype(dtype)
+    return np.asarray(np.triu(D, 1) + np.triu(D, 1).T, dtype=dtype)
 
 
 def sums_of(distances: ArrayDistances, rows: NDArray[np.int64]) -> list[float]:

@@ -119,7 +119,7 @@ def test_damage_is_said(folder: Folder) -> None:
         checkpoints.latest()
     for name in saved_files(folder):
         folder.remove(name)
-    with pytest.raises(StoreError, match="checkpoint 2 in .* is damaged or lost"):
+    with pytest.raises(StoreError, match=r"checkpoint 2 in .* is damaged or lost"):
         checkpoints.latest()
     flip(folder, "latest.json", 100)
     with pytest.raises(StoreError, match=r"latest\.json is damaged"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -102,7 +103,7 @@ def test_strips_and_rows_are_what_was_written(store: Folder, n: int, dtype: str)
     assert copy.missing() == []
     assert copy.edges[-1] == ((n - 1) // STRIP * STRIP, n)  # the last strip ends with the rows
     opened = KernelCopy(Folder(store.url), "key")
-    assert np.array_equal(np.concatenate([opened.strip(*edge) for edge in opened.edges]), K)
+    assert np.array_equal(np.concatenate([opened.strip(*edge).copy() for edge in opened.edges]), K)
     for row in {0, n // 2, n - 1}:
         assert np.array_equal(opened.row(row), K[row])
     assert opened.strip(0, 1).dtype == opened.row(0).dtype == np.dtype(dtype)
@@ -114,6 +115,16 @@ def test_compiled_code_may_have_what_is_read(store: Folder) -> None:
     assert copy.strip(0, STRIP).flags.writeable
     assert copy.row(3).flags.writeable
     assert copy.strip(*copy.edges[-1]).flags.c_contiguous
+
+
+def test_threads_do_not_read_into_each_others_strips(store: Folder) -> None:
+    K = made()
+    copy = written(store, K)
+    mine = copy.strip(0, STRIP)
+    with ThreadPoolExecutor(1) as pool:
+        theirs = pool.submit(copy.strip, STRIP, 2 * STRIP).result()
+        assert np.array_equal(mine, K[:STRIP])
+        assert np.array_equal(theirs, K[STRIP : 2 * STRIP])
 
 
 def test_what_it_is_the_kernel_of_is_kept(store: Folder) -> None:
@@ -169,11 +180,13 @@ def test_a_lost_or_torn_strip_is_told(store: Folder) -> None:
     copy = written(store, made())
     store.remove(chunk(0))
     store.write(chunk(1), (store.read(chunk(1)) or b"")[:1000])
-    for read in (lambda: copy.strip(0, 3), lambda: copy.row(5)):
-        with pytest.raises(StoreError, match="strip 0 .* is damaged or lost"):
+    reads: list[Callable[[], Any]] = [lambda: copy.strip(0, 3), lambda: copy.row(5)]
+    for read in reads:
+        with pytest.raises(StoreError, match=r"strip 0 .* is damaged or lost"):
             read()
-    for read in (lambda: copy.strip(STRIP, 2 * STRIP), lambda: copy.row(2 * STRIP - 1)):
-        with pytest.raises(StoreError, match="strip 1 .* is damaged or lost"):
+    reads = [lambda: copy.strip(STRIP, 2 * STRIP), lambda: copy.row(2 * STRIP - 1)]
+    for read in reads:
+        with pytest.raises(StoreError, match=r"strip 1 .* is damaged or lost"):
             read()
 
 
