@@ -108,7 +108,9 @@ class ClusterGram:
             self._copy.folder.remove(name)
 
     def _go_through(self, function: Callable[[PassTask], Float], **arrays: NDArray[Any]) -> list[Float]:
-        parts = max(TASKS_A_SLOT * self._executor.slots, self._copy.nbytes // PASS_BYTES)
+        slots, size = self._executor.slots, self._copy.nbytes
+        # a small kernel is over before a slow worker could be helped
+        parts = max(TASKS_A_SLOT * slots if size > PASS_BYTES else slots, size // PASS_BYTES)
         with self._shared(**arrays) as shared:
             store, key = self._copy.store.url, self._copy.key
             tasks = [PassTask(store, key, *part, shared) for part in cut(len(self._copy.edges), parts)]

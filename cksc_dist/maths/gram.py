@@ -41,6 +41,9 @@ LANES = 64
 CODES_AT_A_TIME = 8192
 """Samples whose linear terms are held at a time."""
 
+WORTH_THREADS = 50_000
+"""From so many samples on, atoms are solved on threads where rows are fetched one by one."""
+
 _COLUMNS = Scratch()
 
 
@@ -248,7 +251,9 @@ class StripGram:
         def solve(first: int, last: int) -> tuple[SparseSolutions, Float]:
             return atoms_by_rows(self._strips.row, self.diagonal, linear[first:last], beta, spec)
 
-        return joined(run_blocks(solve, len(linear), -(-len(linear) // resolve_n_jobs(self._n_jobs)), self._n_jobs))
+        # a row at a time, threads that have little to do stand in each other's way
+        threads = resolve_n_jobs(self._n_jobs) if len(self.diagonal) >= WORTH_THREADS else 1
+        return joined(run_blocks(solve, len(linear), -(-len(linear) // threads), threads))
 
     def code_step(
         self, codes: SparseRows, KU: Float, dictionary: Dictionary, y: Index, beta: float, spec: ModelSpec

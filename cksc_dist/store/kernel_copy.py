@@ -15,6 +15,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import threading
 from dataclasses import asdict
 from typing import Any
 
@@ -40,6 +42,11 @@ STRIP = 64
 """Rows of a chunk: 5 MB at 20,000 samples in float32."""
 
 CHECKSUM_BYTES = 4
+
+MOST_OPEN = 256
+
+ROW_BYTES = 48 * 2**20
+"""Bytes of single rows that are kept: an alternation picks much the same rows as the one before."""
 
 Index = NDArray[np.int64]
 
@@ -81,6 +88,8 @@ class KernelCopy:
         self.store, self.key = store, key
         self.folder = Folder(f"{store.url}/{TOP}/{key}")
         self._strip = Scratch()
+        self._lock, self._files = threading.Lock(), _OpenFiles()
+        self._rows: dict[int, NDArray[Any]] = {}
         self._top = None if self.folder.local is None else str(self.folder.local)
         about = self.folder.read_json("about.json")
         if about is None:
@@ -172,9 +181,18 @@ class KernelCopy:
 
     def row(self, i: int) -> NDArray[Any]:
         """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
+        with self._lock:
+            if i in self._rows:
+                return self._rows[i]
         content = page_aligned(self.n * self.dtype.itemsize)
         self._read(i // STRIP, i % STRIP * len(content), content)
-        return content.view(self.dtype)
+        values: NDArray[Any] = content.view(self.dtype)
+        with self._lock:
+            if (len(self._rows) + 1) * len(content) > ROW_BYTES and self._rows:
+                # the newest: rows come in much the same order every alternation, so that the oldest is needed next
+                self._rows.popitem()
+            self._rows[i] = values
+        return values
 
     def _read(self, number: int, start: int, content: NDArray[np.uint8]) -> None:
         """Fill an array with bytes of a chunk."""
@@ -185,12 +203,7 @@ class KernelCopy:
             content[:got] = np.frombuffer(found, np.uint8)
         else:
             try:
-                # thousands of single rows are read in an alternation: nothing but the file is made here
-                with open(f"{self._top}/{self._chunk(number)}", "rb", buffering=0) as file:
-                    file.seek(start)
-                    got = 0
-                    while got < count and (more := file.readinto(content.data[got:])):
-                        got += more
+                got = self._files.read(f"{self._top}/{self._chunk(number)}", start, content)
             except FileNotFoundError as error:
                 raise self._damaged(number) from error
         if got != count:
@@ -214,6 +227,38 @@ class KernelCopy:
     def keep_ridge(self, name: str, value: Any) -> None:
         """Keep the ridge for the next training on the same kernel."""
         self.folder.write_json(f"ridge-{name}.json", value)
+
+
+class _OpenFiles:
+    """Files that stay open: to open one for every row takes longer than to read the row."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def read(self, path: str, start: int, content: NDArray[np.uint8]) -> int:
+        """Fill an array from a place in a file, and return how many bytes there were."""
+        if not hasattr(os, "preadv"):
+            with open(path, "rb", buffering=0) as file:
+                file.seek(start)
+                return file.readinto(content.data)
+        with self._lock:
+            number = self._open.get(path)
+            if number is None and len(self._open) < MOST_OPEN:
+                number = self._open[path] = os.open(path, os.O_RDONLY)
+        own = os.open(path, os.O_RDONLY) if number is None else number
+        try:
+            got = 0
+            while got < len(content) and (more := os.preadv(own, [content.data[got:]], start + got)):
+                got += more
+            return got
+        finally:
+            if number is None:
+                os.close(own)
+
+    def __del__(self) -> None:
+        for number in self._open.values():
+            os.close(number)
 
 
 def _checksum(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
