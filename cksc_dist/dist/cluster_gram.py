@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
@@ -112,8 +112,8 @@ class ClusterGram:
         # a small kernel is over before a slow worker could be helped
         parts = max(TASKS_A_SLOT * slots if size > PASS_BYTES else slots, size // PASS_BYTES)
         with self._shared(**arrays) as shared:
-            store, key = self._copy.store.url, self._copy.key
-            tasks = [PassTask(store, key, *part, shared) for part in cut(len(self._copy.edges), parts)]
+            store, key, number = self._copy.store.url, self._copy.key, self._copy.id
+            tasks = [PassTask(store, key, number, *part, shared) for part in cut(len(self._copy.edges), parts)]
             return results(self._executor, function, tasks, "kernel-strip")
 
     def product(self, V: Float) -> Float:
@@ -135,7 +135,7 @@ class ClusterGram:
         if linear.size * spec.sparsity < self._worth:
             return self._here.solve_atoms(linear, beta, spec)
         tasks = [
-            AtomTask(self._copy.store.url, self._copy.key, linear[slice(*part)], beta, spec)
+            AtomTask(self._copy.store.url, self._copy.key, self._copy.id, linear[slice(*part)], beta, spec)
             for part in cut(len(linear), self._executor.slots)
         ]
         return joined(results(self._executor, solve_atoms, tasks, "atom-solve"))
@@ -147,16 +147,36 @@ class ClusterGram:
         if KU.size < self._worth:
             return self._here.code_step(codes, KU, dictionary, y, beta, spec)
         parts = max(TASKS_A_SLOT * self._executor.slots, KU.nbytes // CODE_BYTES)
-        tasks = [
-            CodeTask(
-                codes.take(slice(*part)),
-                self.diagonal[slice(*part)],
-                np.ascontiguousarray(KU[:, slice(*part)]),
-                dictionary,
-                y[slice(*part)],
-                beta,
-                spec,
+        with self._shared(**dictionary._asdict()) as shared:
+            tasks = _CodeTasks(
+                self._copy.folder.url, shared, codes, self.diagonal, KU, y, beta, spec, cut(len(y), parts)
             )
-            for part in cut(len(y), parts)
-        ]
-        return SparseRows.join(results(self._executor, solve_codes, tasks, "code-block"))
+            return SparseRows.join(results(self._executor, solve_codes, tasks, "code-block"))
+
+
+class _CodeTasks(Sequence[CodeTask]):
+    """Tasks of a pass over the codes, each made when it is sent: all at once would be a second K U."""
+
+    def __init__(
+        self,
+        folder: str,
+        shared: str,
+        codes: SparseRows,
+        diagonal: Float,
+        KU: Float,
+        y: Index,
+        beta: float,
+        spec: ModelSpec,
+        parts: list[tuple[int, int]],
+    ) -> None:
+        self._place, self._arrays, self._settings = (folder, shared), (codes, diagonal, KU, y), (beta, spec)
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, number: Any) -> Any:
+        part = slice(*self._parts[number])
+        codes, diagonal, KU, y = self._arrays
+        block = np.ascontiguousarray(KU[:, part])
+        return CodeTask(*self._place, codes.take(part), diagonal[part], block, y[part], *self._settings)

@@ -18,6 +18,7 @@ from itertools import islice
 from statistics import median
 from typing import Any
 
+import dask
 from distributed import Client, Future, get_worker
 from distributed.scheduler import KilledWorker
 
@@ -195,7 +196,8 @@ class DaskExecutor:
         keys = [f"{prefix}-{flight.number}-{len(flight.copies)}" for flight in new]
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         functions, arguments = [function] * len(new), [flight.task for flight in new]
-        futures = self._client.map(_timed, functions, arguments, key=keys, pure=False, retries=RETRIES, **place)
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):  # it is meant to be sent
+            futures = self._client.map(_timed, functions, arguments, key=keys, pure=False, retries=RETRIES, **place)
         for flight, future in zip(new, futures, strict=True):
             flight.copies.append(future)
             flight.sent = time.monotonic()

@@ -32,6 +32,7 @@ __all__ = [
     "check_series",
     "executor_kind",
     "forecast",
+    "machine_memory",
     "make_plan",
     "memory_of",
     "new_edge",
@@ -144,10 +145,10 @@ def memory_of(run: RunSpec) -> int | None:
         return run.memory
     if run.scheduler is not None:
         return None
-    return _machine_memory() // workers_of(run)
+    return machine_memory() // workers_of(run)
 
 
-def _machine_memory() -> int:
+def machine_memory() -> int:
     """Return the memory of this machine, or of the container that this process is in."""
     total = int(psutil.virtual_memory().total)
     with suppress(OSError, ValueError):

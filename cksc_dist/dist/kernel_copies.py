@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.dist.cluster_gram import cut
-from cksc_dist.dist.executors import Executor, results
+from cksc_dist.dist.executors import Executor, ThreadExecutor, results
 from cksc_dist.dist.kernel_work import BandTask, SumTask, sum_blocks, write_band
 from cksc_dist.dist.progress import Progress, Running
-from cksc_dist.errors import PlanError
+from cksc_dist.errors import PlanError, StoreBusyError
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.bandwidth import delta_of_mean, row_blocks
+from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import STRIP, KernelCopy, copy_key
+from cksc_dist.store.lease import KEY as LOCK
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix
 
@@ -22,6 +28,8 @@ Index = NDArray[np.int64]
 
 BAND_BYTES = 256 * 2**20
 """Bytes of kernel that a task holds at a time, where nobody says how much memory there is."""
+
+WAIT_SECONDS = 2.0
 
 BAND_SHARE = 5
 """A band takes at most one part in so many of a worker's memory."""
@@ -69,22 +77,41 @@ def make_copy(
         Write it all again, whatever is there.
     """
     store = matrix.folder
-    key = copy_key(matrix.fingerprint, matrix.series.digests, rows, kernel)
-    if anew and store.read(f"kernels/{key}/about.json") is not None:
-        KernelCopy(store, key).drop()
-    if store.read(f"kernels/{key}/about.json") is None:
-        if delta is None:
-            progress.note("bandwidth: reading one half of the matrix")
-            delta = learn_delta(matrix, rows, kernel, executor)
-        _check_room(matrix, len(rows))
-        copy = KernelCopy.create(store, key, matrix.fingerprint, rows, delta, kernel.factor, matrix.dtype)
-    else:
+    key = copy_key(matrix.fingerprint, matrix.series.digests, rows, kernel, matrix.values_digest())
+    folder = Folder(f"{store.url}/kernels/{key}")
+    with _turn(folder, progress):
+        folder.sweep()
+        if anew:
+            folder.remove("about.json")
+            folder.remove_many([name for name in folder.files("") if name != LOCK])
+        if folder.read("about.json") is None:
+            if delta is None:
+                progress.note("bandwidth: reading one half of the matrix")
+                delta = learn_delta(matrix, rows, kernel, executor)
+            _check_room(matrix, len(rows))
+            KernelCopy.create(store, key, matrix.fingerprint, rows, delta, kernel.factor, matrix.dtype)
         copy = KernelCopy(store, key)
-    with Lease(copy.folder, "kernel copy"):
         missing = copy.missing()
         if missing:
             _write(copy, matrix, missing, executor, progress, memory)
     return copy
+
+
+@contextmanager
+def _turn(folder: Folder, progress: Progress) -> Iterator[None]:
+    """Hold a copy for writing; where another training writes it, wait until it is done."""
+    said = False
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(Lease(folder, "kernel copy"))
+                break
+            except StoreBusyError as error:
+                if not said:
+                    progress.note(f"waiting for another training that writes the same kernel ({error})")
+                said = True
+                time.sleep(WAIT_SECONDS)
+        yield
 
 
 def _write(
@@ -96,12 +123,16 @@ def _write(
     memory: int | None,
 ) -> None:
     strip_bytes = STRIP * copy.n * copy.dtype.itemsize
-    at_most = max(1, (memory // BAND_SHARE if memory else BAND_BYTES) // strip_bytes)
-    # a band of as many strips as a row of tiles has reads no tile twice
+    # threads share the memory of one process, workers have their own
+    share = executor.slots if isinstance(executor, ThreadExecutor) else 1
+    at_most = max(1, (memory // BAND_SHARE if memory else BAND_BYTES) // share // strip_bytes)
+    # a band of as many strips as a row of tiles has reads no tile twice, where all rows are taken; where only some are,
+    # its ends lie anywhere in a row of tiles, and longer bands have fewer ends
     blocks = len(row_blocks(copy.rows, matrix.tile_edge))
-    height = min(at_most, max(1, -(-len(copy.edges) // blocks)))
+    rows_of_tiles = 1 if copy.n == len(matrix) else 4
+    height = min(at_most, max(1, rows_of_tiles * -(-len(copy.edges) // blocks)))
     tasks = [
-        BandTask(matrix.folder.url, matrix.series.state, copy.key, missing[part[0]], missing[part[1] - 1] + 1)
+        BandTask(matrix.folder.url, matrix.series.state, copy.key, copy.id, missing[part[0]], missing[part[1] - 1] + 1)
         for run in _runs(missing)
         for part in _bands(run, height)
     ]

@@ -22,7 +22,7 @@ from cksc_dist.maths.kernel_product import Columns, multiply
 from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import ModelSpec
-from cksc_dist.store.bandwidth import as_slice, block_sums
+from cksc_dist.store.bandwidth import as_slice, block_sums, reading_blocks
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import STRIP, KernelCopy
 from cksc_dist.store.matrix import DistanceMatrix
@@ -59,13 +59,17 @@ def _matrix(url: str, fingerprint: str, state: str) -> DistanceMatrix:
 
 
 @lru_cache(maxsize=4)
-def _copy(url: str, key: str) -> KernelCopy:
-    return KernelCopy(Folder(url), key)
+def _copy(url: str, key: str, number: str) -> KernelCopy:
+    """Return a copy as a worker keeps it open; ``number`` tells when it was dropped and made anew."""
+    copy = KernelCopy(Folder(url), key)
+    if copy.id != number:
+        raise StoreError(f"{copy.folder.url} was made anew since the training began; run the command again")
+    return copy
 
 
 @lru_cache(maxsize=4)
-def _rows(url: str, key: str) -> Index:
-    return _copy(url, key).rows
+def _rows(url: str, key: str, number: str) -> Index:
+    return _copy(url, key, number).rows
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ class BandTask:
     url: str
     state: str
     key: str
+    number: str
     first: int
     last: int
 
@@ -104,15 +109,15 @@ class BandTask:
 
 def write_band(task: BandTask) -> int:
     """Write strips of a kernel copy, and return how many."""
-    copy = _copy(task.url, task.key)
+    copy = _copy(task.url, task.key, task.number)
     matrix = _matrix(task.url, copy.fingerprint, task.state)
-    rows = _rows(task.url, task.key)
+    rows = _rows(task.url, task.key, task.number)
     begin, end = task.first * STRIP, min(task.last * STRIP, copy.n)
     band = np.empty((end - begin, copy.n), copy.dtype)
     mine = as_slice(rows[begin:end])
     # one column of tiles at a time: the band and one tile are all that is held
-    for left in range(0, copy.n, matrix.tile_edge):
-        columns = slice(left, min(left + matrix.tile_edge, copy.n))
+    for block in reading_blocks(rows, matrix.tile_edge):
+        columns = slice(*block)
         band[:, columns] = gaussian_kernel(matrix[mine, as_slice(rows[columns])], copy.factor * copy.delta)
     for number in range(task.first, task.last):
         copy.write_strip(number, band[number * STRIP - begin : (number + 1) * STRIP - begin])
@@ -142,6 +147,7 @@ class PassTask:
 
     url: str
     key: str
+    number: str
     first: int
     last: int
     shared: str
@@ -151,19 +157,19 @@ class PassTask:
 
 
 def _strips(task: PassTask) -> Any:
-    copy = _copy(task.url, task.key)
+    copy = _copy(task.url, task.key, task.number)
     return (copy.strip(*edge) for edge in copy.edges[task.first : task.last])
 
 
 def pass_product(task: PassTask) -> Float:
     """Return K V for the rows of the strips."""
-    columns = Columns.of(shared_arrays(_copy(task.url, task.key).folder.url, task.shared)["V"])
+    columns = Columns.of(shared_arrays(_copy(task.url, task.key, task.number).folder.url, task.shared)["V"])
     return np.concatenate([multiply(strip, columns) for strip in _strips(task)])
 
 
 def pass_sums(task: PassTask) -> Float:
     """Return W K for the columns of the strips."""
-    arrays = shared_arrays(_copy(task.url, task.key).folder.url, task.shared)
+    arrays = shared_arrays(_copy(task.url, task.key, task.number).folder.url, task.shared)
     weights = Weights(arrays["edges"], arrays["indices"].astype(np.int64), arrays["values"])
     return np.concatenate([strip_sums(strip, weights) for strip in _strips(task)], axis=1)
 
@@ -174,6 +180,7 @@ class AtomTask:
 
     url: str
     key: str
+    number: str
     linear: Float
     beta: float
     spec: ModelSpec
@@ -184,18 +191,19 @@ class AtomTask:
 
 def solve_atoms(task: AtomTask) -> tuple[SparseSolutions, Float]:
     """Return the atoms, and K u of each."""
-    copy = _copy(task.url, task.key)
+    copy = _copy(task.url, task.key, task.number)
     return atoms_by_rows(copy.row, copy.diagonal, task.linear, task.beta, task.spec)
 
 
 @dataclass(frozen=True)
 class CodeTask:
-    """Samples whose codes are to be improved, with all that their problems see."""
+    """Samples whose codes are to be improved; the products of the dictionary are where all tasks find them."""
 
+    folder: str
+    shared: str
     codes: SparseRows
     diagonal: Float
     KU: Float
-    dictionary: Dictionary
     y: Index
     beta: float
     spec: ModelSpec
@@ -206,4 +214,5 @@ class CodeTask:
 
 def solve_codes(task: CodeTask) -> SparseRows:
     """Return better codes."""
-    return code_step(task.codes, task.diagonal, task.KU, task.dictionary, task.y, task.beta, task.spec)
+    dictionary = Dictionary(**shared_arrays(task.folder, task.shared))
+    return code_step(task.codes, task.diagonal, task.KU, dictionary, task.y, task.beta, task.spec)

@@ -89,7 +89,7 @@ def store_status(store: str | Path | Folder) -> StoreStatus:
     writer = holder(folder)
     matrices = [_matrix_status(files, series, writer is not None) for files in find_matrices(folder).values()]
     copies = [_copy_status(folder, key) for key in find_copies(folder)]
-    models = [name for name in folder.names("models", folders_only=True) if not name.endswith(".training")]
+    models = [name for name in folder.names("models", folders_only=True) if "." not in name]
     return StoreStatus(series, matrices, [copy for copy in copies if copy is not None], models, writer)
 
 

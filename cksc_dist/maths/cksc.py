@@ -149,6 +149,7 @@ def alternate(
     floor = 1e-9 * start  # below it J is rounding
     state = state or _start(gram, y, n_classes, spec, rng, beta)
     atoms, KU, codes, home, beta, history, n_iter, settled, converged = state
+    del state  # whose KU would otherwise be kept to the end
     before = float(history[-1].sum()) if len(history) else start
     dictionary = dictionary_products(atoms, KU, y, n_classes, n_jobs)
 

@@ -12,6 +12,7 @@ import psutil
 from numpy.typing import NDArray
 
 from cksc_dist.dist.executors import Executor, ThreadExecutor
+from cksc_dist.dist.forecast import machine_memory
 from cksc_dist.dist.kernel_copies import learn_delta, make_copy
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import PlanError
@@ -144,14 +145,14 @@ def _place(
 ) -> tuple[str, str]:
     """Return where the kernel goes, and why."""
     size = n * n * matrix.dtype.itemsize
-    free = int(psutil.virtual_memory().available)
+    free = min(int(psutil.virtual_memory().available), machine_memory())
     room = min(free, run.memory) if run.memory else free
     fits = size <= MEMORY_SHARE * room
-    amount = f"the kernel takes {size / 1e9:,.2f} GB, and {room / 1e9:,.2f} GB of memory are free"
+    amount = f"the kernel takes {size / 1e6:,.1f} MB, and {room / 1e6:,.0f} MB of memory are free"
     if kernel.repair is not None and (place not in ("auto", "memory") or not fits):
         raise PlanError(
-            f"repair={kernel.repair!r} needs all eigenvalues of the kernel, in memory: {amount}; train without repair "
-            "(beta makes up for negative eigenvalues), or on fewer rows"
+            f"repair={kernel.repair!r} needs all eigenvalues of the kernel, in memory ({amount}); train there "
+            "(--train-on memory), on fewer rows, or without repair: beta makes up for negative eigenvalues"
         )
     if kernel.bandwidth == "median" and not fits:
         raise PlanError(f"bandwidth='median' needs all distances in memory: {amount}; take 'mean', or a number")

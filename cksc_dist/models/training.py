@@ -50,6 +50,9 @@ __all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
 
 Index = NDArray[np.int64]
 
+TRAINING = 1
+"""Raised whenever the same settings would give another model: what an older release has left is then not used."""
+
 HELD_OUT_ROWS = 2048
 """Rows that are classified at a time."""
 
@@ -151,6 +154,7 @@ def train(
     check_count("seed", seed, low=0)
     check_number("seed", seed, 0, 2**32 - 1)
     matrix = open_matrix(store, distances)
+    _check_name(Folder(model).url, matrix.folder.url)
     if matrix.spec.metric == "external" and kernel.repair is not None:
         raise InputError(
             f"repair={kernel.repair!r} is not for a ready matrix: later kernel rows would have to be repaired the same "
@@ -159,29 +163,44 @@ def train(
     chosen = np.arange(len(matrix)) if rows is None else np.unique(positions(len(matrix), rows))
     labels = matrix.labels[chosen]
     classes, y = check_classes(labels, spec)
-    key = copy_key(matrix.fingerprint, matrix.series.digests, chosen, kernel)
+    key = copy_key(matrix.fingerprint, matrix.series.digests, chosen, kernel, matrix.values_digest())
     training = _training_key(key, labels, spec, seed)
     done = _finished(model, training, spec)
     if done is not None and not from_scratch:
         progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
+        if done.origin_ and done.origin_.get("converged"):
+            Folder(f"{Folder(model).url}.training/{training}").remove_all()  # of a run that was killed just before
         if drop_kernel:
             drop_copy(matrix.folder, key)
         return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
     folder = Folder(f"{Folder(model).url}.training")
     with _held(folder) as lease:
-        checkpoints = Checkpoints(folder, training)
+        folder.sweep()
+        # other settings have their own, so that trying them for a moment loses nothing
+        own = Folder(f"{folder.url}/{training}")
+        checkpoints = Checkpoints(own, training)
         if from_scratch:
             checkpoints.clear()
+        latest = checkpoints.latest()
+        further = False
+        if latest is not None and latest[0] > spec.max_iter:
+            further = True
+            progress.note(f"an earlier run has made {latest[0]} alternations; this shorter one keeps no checkpoints")
 
         def keep(now: State) -> None:
             lease.check()
-            checkpoints.save(now.n_iter, *_saved(now))
+            if not further:
+                checkpoints.save(now.n_iter, *_saved(now))
+            speaker.restart()
 
-        state = _state_of(checkpoints.latest(), spec)
+        state = None if further else _state_of(latest)
+        del latest
+        resumed = 0 if state is None else state.n_iter
         if state is not None:
             progress.note(f"going on after alternation {state.n_iter}")
         with stored_kernel(matrix, chosen, kernel, place, run, progress, client, new_kernel=new_kernel) as ready:
             beta = None if state is not None else _ridge(ready, y, len(classes), spec, progress).beta
+            speaker = _Speaker(progress, resumed)
             fit = alternate(
                 ready.gram,
                 y,
@@ -191,7 +210,7 @@ def train(
                 np.random.default_rng(check_random_state(int(seed)).randint(2**31 - 1)),
                 ready.n_jobs,
                 beta,
-                _Speaker(progress, state),
+                speaker,
                 state=state,
                 on_alternation=keep,
             )
@@ -211,7 +230,7 @@ def train(
         lease.check()
         estimator.save(model)
         if fit.converged:
-            folder.remove_all()
+            own.remove_all()
         else:
             warnings.warn(
                 f"J still changed by more than tol={spec.tol} after {fit.n_iter} alternations; run again with a larger "
@@ -221,7 +240,6 @@ def train(
             )
         if drop_kernel:
             drop_copy(matrix.folder, key)
-    resumed = 0 if state is None else state.n_iter
     return Training(estimator, ready.why, chosen, resumed, time.perf_counter() - begin)
 
 
@@ -255,10 +273,17 @@ def _kernel_rows(model: CKSC, matrix: DistanceMatrix, train_rows: Index, rows: I
     return np.ascontiguousarray(source.transform.transform(matrix[rows, kept])[:, source.columns])
 
 
+def _check_name(model: str, store: str) -> None:
+    """Raise an InputError for a model that would lie among the other parts of its store."""
+    inside = model.removeprefix(f"{store}/")
+    if model == store or (inside != model and (not inside.startswith("models/") or inside.count("/") != 1)):
+        raise InputError(f"{model} lies inside the store; in there, a model is {store}/models/NAME")
+
+
 def _training_key(kernel_key: str, labels: NDArray[Any], spec: ModelSpec, seed: int) -> str:
     """Return a name for all that decides how training goes; how long it may go on is no part of it."""
     settings = {name: value for name, value in asdict(spec).items() if name != "max_iter"}
-    about = {"kernel": kernel_key, "labels": labels.tolist(), "model": settings, "seed": int(seed)}
+    about = {"format": TRAINING, "kernel": kernel_key, "labels": labels.tolist(), "model": settings, "seed": int(seed)}
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -267,13 +292,17 @@ def _finished(model: str | Path, training: str, spec: ModelSpec) -> CKSC | None:
     folder = Folder(model)
     if not folder.names("") and not (folder.local is not None and folder.local.is_file()):
         return None
-    model_digest(model)  # raises where something else is there, before any work
+    try:
+        model_digest(model)
+    except ModelFileError as error:  # before any work
+        raise ModelFileError(f"{model} exists and is no saved model; choose another name or remove it") from error
     try:
         found = CKSC.load(model)
     except ModelFileError:
         return None  # damaged: it is written again
     origin = found.origin_ or {}
-    done = origin.get("converged") or origin.get("max_iter") == spec.max_iter
+    ended = origin.get("converged") or origin.get("max_iter") == spec.max_iter
+    done = ended and found.n_iter_ <= spec.max_iter
     return found if origin.get("training") == training and done else None
 
 
@@ -287,9 +316,9 @@ def _saved(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     }
 
 
-def _state_of(checkpoint: Any, spec: ModelSpec) -> State | None:
-    """Return the state of a checkpoint; None where there is none, or it has gone further than is wanted."""
-    if checkpoint is None or checkpoint[0] > spec.max_iter:
+def _state_of(checkpoint: Any) -> State | None:
+    """Return the state of a checkpoint; None where there is none."""
+    if checkpoint is None:
         return None
     _, arrays, settings = checkpoint
     atoms, codes = (
@@ -320,10 +349,14 @@ def _ridge(ready: StoredKernel, y: Index, n_classes: int, spec: ModelSpec, progr
 class _Speaker:
     """Says after every alternation what J is."""
 
-    def __init__(self, progress: Progress, state: State | None) -> None:
-        self._progress, self._number = progress, 0 if state is None else state.n_iter
-        self._since = time.perf_counter()
+    def __init__(self, progress: Progress, number: int) -> None:
+        self._progress, self._number = progress, number
         self._codes = ""
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to count the time anew: what has passed was spent on something else."""
+        self._since = time.perf_counter()
 
     def __call__(self, step: str, now: Objective) -> None:
         """Hear of a half step."""

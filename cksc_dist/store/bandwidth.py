@@ -20,7 +20,7 @@ from cksc_dist.errors import InputError
 from cksc_dist.maths.kernel import bandwidth as bandwidth_of
 from cksc_dist.spec import KernelSpec
 
-__all__ = ["Distances", "as_slice", "block_sums", "delta_of_mean", "row_blocks"]
+__all__ = ["Distances", "as_slice", "block_sums", "delta_of_mean", "reading_blocks", "row_blocks"]
 
 Index = NDArray[np.int64]
 
@@ -67,6 +67,13 @@ def row_blocks(rows: Index, edge: int) -> list[tuple[int, int]]:
     steps = np.flatnonzero(np.diff(rows // edge)) + 1
     edges = [0, *steps.tolist(), len(rows)]
     return list(itertools.pairwise(edges))
+
+
+def reading_blocks(rows: Index, edge: int) -> list[tuple[int, int]]:
+    """Return ranges of positions to read by: where rows ascend, each lies in one block of the matrix."""
+    if (np.diff(rows) > 0).all():
+        return row_blocks(rows, edge)
+    return [(begin, min(begin + edge, len(rows))) for begin in range(0, len(rows), edge)]
 
 
 def block_sums(distances: Distances, rows: Index, number: int) -> list[float]:

@@ -66,10 +66,17 @@ class Checkpoints:
         name = self._name(number, checksum)
         self.folder.write(name, whole, durable=True)
         record = {"training": self.training, "number": number, "crc32c": checksum, "settings": settings}
-        self.folder.write_json("latest.json", record, durable=True)
-        for other, old in self._saved().items():
-            if other != name and not number - KEPT < old < number:
+        before = [old for old in self._records() if old["number"] < number][: KEPT - 1]
+        self.folder.write_json("latest.json", {"records": [record, *before]}, durable=True)
+        wanted = {self._name(kept["number"], kept["crc32c"]) for kept in (record, *before)}
+        for other in self._saved():
+            if other not in wanted:
                 self.folder.remove(other)
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Return what is known of the checkpoints of this training, the newest first."""
+        found = self.folder.read_json("latest.json") or {"records": []}
+        return [record for record in found["records"] if record["training"] == self.training]
 
     def _saved(self) -> dict[str, int]:
         """Return the files of checkpoints, with the number of each."""
@@ -78,17 +85,19 @@ class Checkpoints:
 
     def latest(self) -> tuple[int, Arrays, dict[str, Any]] | None:
         """Return the number, arrays and settings of the last one; None where there is none of this training."""
-        record = self.folder.read_json("latest.json")
-        if record is None or record["training"] != self.training:
+        records = self._records()
+        for record in records:
+            number = int(record["number"])
+            content = self.folder.read(self._name(number, record["crc32c"]))
+            if content is not None and google_crc32c.value(content) == record["crc32c"]:
+                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                    return number, {name: arrays[name] for name in arrays.files}, record["settings"]
+        if not records:
             return None
-        number = int(record["number"])
-        content = self.folder.read(self._name(number, record["crc32c"]))
-        if content is None or google_crc32c.value(content) != record["crc32c"]:
-            raise StoreError(
-                f"checkpoint {number} in {self.folder.url} is damaged or lost; begin again with --from-scratch"
-            )
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return number, {name: arrays[name] for name in arrays.files}, record["settings"]
+        raise StoreError(
+            f"checkpoint {records[0]['number']} in {self.folder.url} is damaged or lost, and so are those before it; "
+            "begin again with --from-scratch"
+        )
 
     def clear(self) -> None:
         """Remove all of them."""

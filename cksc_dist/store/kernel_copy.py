@@ -51,9 +51,13 @@ ROW_BYTES = 48 * 2**20
 Index = NDArray[np.int64]
 
 
-def copy_key(fingerprint: str, digests: NDArray[np.uint8], rows: Index, kernel: KernelSpec) -> str:
-    """Return the name of the copy: of a matrix, the digests of the series behind the rows, rows and settings."""
+def copy_key(fingerprint: str, digests: NDArray[np.uint8], rows: Index, kernel: KernelSpec, values: str = "") -> str:
+    """Return the name of the copy: of a matrix, the digests of the series behind the rows, rows and settings.
+
+    ``values`` is a digest of the distances themselves, where the series do not decide them.
+    """
     about = {
+        "values": values,
         "matrix": fingerprint,
         "series": hashlib.sha256(np.ascontiguousarray(digests[rows]).tobytes()).hexdigest(),
         "rows": hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest(),
@@ -69,8 +73,9 @@ def find_copies(store: Folder) -> list[str]:
 
 def drop_copy(store: Folder, key: str) -> None:
     """Remove a copy, where there is one."""
-    if store.read(f"{TOP}/{key}/about.json") is not None:
-        KernelCopy(store, key).drop()
+    folder = Folder(f"{store.url}/{TOP}/{key}")
+    folder.remove("about.json")  # first: what is left behind by a kill is no copy
+    folder.remove_all()
 
 
 class KernelCopy:
@@ -126,6 +131,11 @@ class KernelCopy:
         return cls(store, key)
 
     @property
+    def id(self) -> str:
+        """What tells it from one of the same name that was dropped, to those who have that one open."""
+        return self.delta.hex()
+
+    @property
     def rows(self) -> Index:
         """Rows of the matrix, ascending."""
         content = self.folder.read("rows.npy")
@@ -159,10 +169,9 @@ class KernelCopy:
 
     def write_strip(self, number: int, values: NDArray[Any]) -> None:
         """Write a strip of rows; whole or not at all."""
-        whole = np.full((STRIP, self.n), np.nan, self.dtype)
-        whole[: len(values)] = values
-        content = np.empty(self._chunk_bytes, np.uint8)
-        content[:-CHECKSUM_BYTES] = whole.reshape(-1).view(np.uint8)
+        content = self._strip.array((self._chunk_bytes,), np.dtype(np.uint8))
+        whole = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
+        whole[: len(values)], whole[len(values) :] = values, np.nan
         content[-CHECKSUM_BYTES:] = _checksum(content[:-CHECKSUM_BYTES])
         self.folder.write(self._chunk(number), content.data)
 
@@ -217,8 +226,7 @@ class KernelCopy:
 
     def drop(self) -> None:
         """Remove the copy."""
-        self.folder.remove("about.json")  # first: what is left behind by a kill is no copy
-        self.folder.remove_all()
+        drop_copy(self.store, self.key)
 
     def ridge(self, name: str) -> Any:
         """Return what was kept of the ridge under a name; None: nothing."""

@@ -17,7 +17,7 @@ from cksc_dist.maths.kernel import bandwidth as bandwidth_of
 from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.maths.threads import run_blocks
 from cksc_dist.spec import KernelSpec
-from cksc_dist.store.bandwidth import Distances, as_slice, block_sums, delta_of_mean, row_blocks
+from cksc_dist.store.bandwidth import Distances, as_slice, block_sums, delta_of_mean, reading_blocks, row_blocks
 
 __all__ = ["KernelView", "positions"]
 
@@ -132,14 +132,11 @@ class KernelView:
             Threads that read.
         """
         K = np.empty(self.shape, self.dtype)
-        edge = self._distances.tile_edge
-        starts = range(0, len(self.rows), edge)
+        blocks = [slice(*block) for block in reading_blocks(self.rows, self._distances.tile_edge)]
 
         def fill(number: int, _: int) -> None:
-            band = slice(starts[number], starts[number] + edge)
-            for begin in starts:
-                part = slice(begin, begin + edge)
-                K[band, part] = self._values(self.rows[band], self.rows[part])
+            for part in blocks:
+                K[blocks[number], part] = self._values(self.rows[blocks[number]], self.rows[part])
 
-        run_blocks(fill, len(starts), 1, n_jobs)
+        run_blocks(fill, len(blocks), 1, n_jobs)
         return K

@@ -133,6 +133,8 @@ class Lease:
 
     def __init__(self, folder: Folder, purpose: str) -> None:
         self._folder = folder
+        # only a store has a status
+        self._watch = f", or watch it with: cksc status {folder.url}" if folder.read("zarr.json") is not None else ""
         self._record: dict[str, Any] = {
             "host": socket.gethostname(),
             "namespace": NAMESPACE,
@@ -197,7 +199,7 @@ class Lease:
         if not _is_dead(found) and (_is_here(found) or self._stirs(found)):
             raise StoreBusyError(
                 f"{self._folder.url} is being written by process {found['process']} on {found['host']} "
-                f"({found['purpose']}); wait for it, or watch it with: cksc status {self._folder.url}"
+                f"({found['purpose']}); wait for it{self._watch}"
             )
         # of several who see a dead lease only one may remove it: the others must not remove the new one
         claim = f"{KEY}.{found.get('token', 'damaged')}"

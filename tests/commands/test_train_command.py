@@ -56,7 +56,7 @@ def test_from_series_to_decisions(tmp_path: Path, capsys: pytest.CaptureFixture[
     run(capsys, "distances", store)
     said = run(capsys, "train", store, model, *QUICK, "--hold-out", "0.25", "--seed", "3")
     assert re.search(r"training on 60 of 80 rows", said)
-    assert re.search(r"^training in memory: the kernel takes 0\.00 GB, and .* are free: nothing is faster", said, re.M)
+    assert re.search(r"^training in memory: the kernel takes 0\.0 MB, and .* are free: nothing is faster", said, re.M)
     assert re.search(r"^beta \S+ after \d passes over K, \S+ s; ", said, re.M)
     assert re.search(r"^alternation 1: J \S+ \(reconstruction \S+, ridge \S+, discrimination \S+\); codes ", said, re.M)
     assert re.search(r"^J .* \S+ to \S+, \d+ half steps$", said, re.M)
@@ -113,7 +113,7 @@ def test_where_it_runs_is_said_and_can_be_forced(
     assert "\ntraining from disk: as asked for\n" in said
     assert len(find_copies(Folder(store))) == 1
     said = run(capsys, "train", store, tmp_path / "small", *QUICK, "--memory", "20kB", "--seed", "1")
-    assert re.search(r"training from disk: the kernel takes 0\.00 GB, and 0\.00 GB .*; one machine reads it", said)
+    assert re.search(r"training from disk: the kernel takes 0\.1 MB, and 0 MB .*; one machine reads it", said)
     assert "kept with the kernel copy" in said
     said = run(capsys, "train", store, tmp_path / "anew", *QUICK, "--train-on", "disk", "--seed", "2", "--new-kernel")
     assert "passes over K" in said
@@ -286,7 +286,7 @@ def test_a_place_that_is_no_model(store: Path, tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "today.txt").write_text("mine")
     said = run(capsys, "train", store, tmp_path / "notes", *QUICK, code=2)
-    assert "notes is no saved model" in said
+    assert "notes exists and is no saved model; choose another name or remove it" in said
     assert [path.name for path in (tmp_path / "notes").iterdir()] == ["today.txt"]
 
 

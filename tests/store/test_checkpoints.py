@@ -115,7 +115,7 @@ def test_damage_is_said(folder: Folder) -> None:
     save(checkpoints, 2)
     for name in saved_files(folder):
         flip(folder, name, 4321)
-    with pytest.raises(StoreError, match=r"checkpoint 2 in .* is damaged or lost; begin again with --from-scratch"):
+    with pytest.raises(StoreError, match=r"checkpoint 2 in .* and so are those before it; begin again with --from-s"):
         checkpoints.latest()
     for name in saved_files(folder):
         folder.remove(name)
@@ -126,6 +126,15 @@ def test_damage_is_said(folder: Folder) -> None:
         checkpoints.latest()
     checkpoints.clear()
     assert checkpoints.latest() is None
+
+
+def test_where_the_latest_is_damaged_the_one_before_serves(folder: Folder) -> None:
+    checkpoints = Checkpoints(folder, HERE)
+    for number in (1, 2, 3):
+        save(checkpoints, number)
+    (name,) = [name for name in saved_files(folder) if "000003" in name]
+    flip(folder, name, 4321)
+    check_latest(checkpoints, 2)
 
 
 def test_cleared_nothing_is_left(folder: Folder) -> None:

@@ -92,6 +92,7 @@ def test_the_second_is_told_who_and_what_for(folder: Folder) -> None:
         rf"^{re.escape(folder.url)} is being written by process {os.getpid()} on {re.escape(socket.gethostname())} "
         rf"\(append\); wait for it, or watch it with: cksc status {re.escape(folder.url)}$"
     )
+    folder.write("zarr.json", b"{}")  # of a store, which has a status to look at
     with Lease(folder, "append") as first:
         with pytest.raises(StoreBusyError, match=words), Lease(Folder(folder.url), "distances"):
             pass
