@@ -313,9 +313,7 @@ def test_repair_is_for_memory(store: Path, tmp_path: Path, client: Client) -> No
     new = make_gestures(n_per_class=5, length=(6, 12), random_state=9)
     assert load_model(tmp_path / "model").predict(new.series).tolist() == theirs.predict(new.series).tolist()
     for place in PLACES[1:]:
-        with pytest.raises(
-            PlanError, match=r"repair='clip' needs all eigenvalues of .*, in memory \(.*train there"
-        ):
+        with pytest.raises(PlanError, match=r"repair='clip' needs all eigenvalues of .*, in memory \(.*train there"):
             train(store, tmp_path / "other", rows=ROWS, spec=SETTLES, kernel=kernel, place=place, client=client)
     assert not (tmp_path / "other").exists()
     assert find_copies(Folder(store)) == []
@@ -683,9 +681,7 @@ def test_a_place_that_holds_something_else_is_left_alone(store: Path, tmp_path: 
     (tmp_path / "notes" / "today.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")
     for name in ("notes", "file"):
-        with pytest.raises(
-            ModelFileError, match=f"{name} exists and is no saved model; choose another name"
-        ):
+        with pytest.raises(ModelFileError, match=f"{name} exists and is no saved model; choose another name"):
             train(store, tmp_path / name, spec=SETTLES, progress=(heard := Heard()))
         assert heard.notes == []  # before any work
         assert left_of(tmp_path / name) == []
