@@ -71,8 +71,13 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
                 _wait_for_a_worker(client)
                 yield client
             return
-        with _local_cluster(workers, run.memory) as cluster, Client(cluster, set_as_default=False) as client:
+        with _local_cluster(workers, run.memory) as cluster, _near_client(cluster) as client:
             yield client
+
+
+def _near_client(cluster: LocalCluster) -> Client:
+    """Return a client that fetches results from the workers themselves: on one machine it can reach them."""
+    return Client(cluster, set_as_default=False, direct_to_workers=True)
 
 
 def _wait_for_a_worker(client: Client) -> None:
