@@ -151,6 +151,11 @@ def status(store: str) -> None:
     if found.models:
         screen.line()
         screen.line(f"models: {', '.join(found.models)}")
+    for training in found.trainings:
+        who = "nobody is at it: run cksc train again to go on"
+        if training.writer is not None:
+            who = f"process {training.writer['process']} on {training.writer['host']} is at it"
+        screen.line(f"training of {training.model}: {training.alternations} alternations are kept; {who}")
 
 
 def _status_rows(matrix: MatrixStatus, store: str) -> list[tuple[str, str]]:

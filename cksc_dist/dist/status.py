@@ -20,7 +20,7 @@ from cksc_dist.store.ledger import Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
-__all__ = ["CopyStatus", "MatrixStatus", "StoreStatus", "store_status"]
+__all__ = ["CopyStatus", "MatrixStatus", "StoreStatus", "TrainingStatus", "store_status"]
 
 RECENT_SECONDS = 60.0
 
@@ -72,6 +72,15 @@ class CopyStatus:
 
 
 @dataclass(frozen=True)
+class TrainingStatus:
+    """A training that has not ended: the model, alternations that are kept, and who is at it (None: nobody)."""
+
+    model: str
+    alternations: int
+    writer: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
 class StoreStatus:
     """What a store holds: its series, its matrices, copies of kernels, models, and who is writing it."""
 
@@ -79,6 +88,7 @@ class StoreStatus:
     matrices: list[MatrixStatus]
     copies: list[CopyStatus]
     models: list[str]
+    trainings: list[TrainingStatus]
     writer: dict[str, Any] | None
 
 
@@ -89,8 +99,20 @@ def store_status(store: str | Path | Folder) -> StoreStatus:
     writer = holder(folder)
     matrices = [_matrix_status(files, series, writer is not None) for files in find_matrices(folder).values()]
     copies = [_copy_status(folder, key) for key in find_copies(folder)]
-    models = [name for name in folder.names("models", folders_only=True) if "." not in name]
-    return StoreStatus(series, matrices, [copy for copy in copies if copy is not None], models, writer)
+    names = folder.names("models", folders_only=True)
+    models = [name for name in names if not name.endswith((".training", ".partial", ".replaced"))]
+    trainings = [_training_status(folder, name) for name in names if name.endswith(".training")]
+    return StoreStatus(series, matrices, [copy for copy in copies if copy is not None], models, trainings, writer)
+
+
+def _training_status(folder: Folder, name: str) -> TrainingStatus:
+    own = Folder(f"{folder.url}/models/{name}")
+    done = [0]
+    for key in own.names("", folders_only=True):
+        done += [
+            int(record["number"]) for record in (own.read_json(f"{key}/latest.json") or {"records": []})["records"]
+        ]
+    return TrainingStatus(name.removesuffix(".training"), max(done), holder(own))
 
 
 def _copy_status(folder: Folder, key: str) -> CopyStatus | None:

@@ -253,8 +253,8 @@ def protocol_tasks(
     method
         One of `METHODS`.
     grid
-        Parameters by name. A list is an axis of the table; a plain value holds for all fits. ``bandwidth``, ``factor``
-        and ``repair`` go to the kernel.
+        Parameters by name. Several values (a list, a range, an array) are an axis of the table; a plain value holds
+        for all fits. ``bandwidth``, ``factor`` and ``repair`` go to the kernel.
     random_state
         Split s, and its fits, have the seed ``random_state + s``.
 
@@ -266,8 +266,12 @@ def protocol_tasks(
     """
     check_count("n_splits", n_splits)
     check_count("random_state", random_state, low=0)
-    values = {name: value if isinstance(value, list) else [value] for name, value in (grid or {}).items()}
-    axes = [name for name, value in (grid or {}).items() if isinstance(value, list)]
+    several = (list, tuple, range, np.ndarray)
+    axes = [name for name, value in (grid or {}).items() if isinstance(value, several)]
+    values = {
+        name: np.asarray(value).tolist() if isinstance(value, np.ndarray) else list(value) if name in axes else [value]
+        for name, value in (grid or {}).items()
+    }
     names = np.asarray(labels)
     tasks = []
     for split, fold in product(range(n_splits), range(max(1, n_folds))):

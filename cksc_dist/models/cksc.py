@@ -190,7 +190,8 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         y
             One label for each sample: str, int or bool; at least two classes.
         client
-            A connected Dask client, for a view: its workers go through the kernel.
+            A connected Dask client, for a view: its workers go through the kernel. Where a view is not loaded into
+            memory, a copy of the kernel is left in its store for the next fit on these rows (see `cksc status`).
         """
         spec, source = self._specs()
         labels = None if y is None else label_array(y)

@@ -21,6 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.accuracy import SETS
 from cksc_dist import CKSC, DistanceKernel, SeriesSet, load_model, open_matrix
+from cksc_dist.cli import main
 from cksc_dist.dist.cluster_gram import ClusterGram
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest, ingest_distances
@@ -648,6 +649,19 @@ def test_changed_labels_do_not_go_on(store: Path, tmp_path: Path, monkeypatch: p
 
 
 # what cannot be done
+
+
+def test_status_tells_of_a_training_that_was_killed(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with dies_after(monkeypatch, 2):
+        train(store, store / "models" / "v1.2", rows=ROWS, spec=SPEC)
+    assert main(["status", str(store)]) == 0
+    said = capsys.readouterr().out
+    assert "training of v1.2: 2 alternations are kept; nobody is at it: run cksc train again to go on" in said
+    train(store, store / "models" / "v1.2", rows=ROWS, spec=SPEC)
+    main(["status", str(store)])
+    assert "models: v1.2\n" in capsys.readouterr().out
 
 
 def test_two_trainings_of_one_model_at_once_the_second_is_told(store: Path, tmp_path: Path) -> None:
