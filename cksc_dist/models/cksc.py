@@ -190,7 +190,8 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
         y
             One label for each sample: str, int or bool; at least two classes.
         client
-            A connected Dask client, for a view: its workers go through the kernel. Where a view is not loaded into
+            A connected Dask client. A Dask array is computed by its workers, and must fit in memory here. For a view,
+            its workers go through the kernel. Where a view is not loaded into
             memory, a copy of the kernel is left in its store for the next fit on these rows (see `cksc status`).
         """
         spec, source = self._specs()
@@ -227,9 +228,15 @@ class CKSC(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[mi
                 "open_matrix(store).kernel(rows), then kernel.against(other_rows) to predict"
             )
         view = X if isinstance(X, KernelView) and isinstance(X.matrix, DistanceMatrix) else None
+        if client is not None and isinstance(source, PrecomputedInput) and hasattr(X, "__dask_graph__"):
+            # computed by the workers, trained on here
+            yield source.learn(client.compute(X).result(), self.n_jobs)
+            return
         if view is None or not isinstance(source, PrecomputedInput):
             if client is not None:
-                raise InputError("client is for a view of a stored matrix: open_matrix(store).kernel(rows)")
+                raise InputError(
+                    "client is for a Dask array or a view of a stored matrix: open_matrix(store).kernel(rows)"
+                )
             yield source.learn(X, self.n_jobs)
             return
         from cksc_dist.models.stored_kernel import stored_kernel  # Dask takes long to import

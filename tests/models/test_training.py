@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dask.array import from_array
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -649,6 +650,19 @@ def test_changed_labels_do_not_go_on(store: Path, tmp_path: Path, monkeypatch: p
 
 
 # what cannot be done
+
+
+def test_fit_takes_views_and_dask_arrays_with_a_client(store: Path, client: Any) -> None:
+    kernel = open_matrix(store).kernel(ROWS)
+    labels = open_matrix(store).labels[ROWS]
+    plain = CKSC(sparsity=4, max_iter=3, tol=0.0, random_state=0).fit(np.asarray(kernel), labels)
+    array = from_array(np.asarray(kernel), chunks=50)
+    for X in (kernel, array):
+        other = CKSC(sparsity=4, max_iter=3, tol=0.0, random_state=0).fit(X, labels, client=client)
+        assert np.array_equal(plain.objective_history_, other.objective_history_)
+        assert np.array_equal(plain.dictionary_.data, other.dictionary_.data)
+    with pytest.raises(InputError, match="client is for a Dask array or a view of a stored matrix"):
+        CKSC(sparsity=4).fit(np.asarray(kernel), labels, client=client)
 
 
 def test_status_tells_of_a_training_that_was_killed(
