@@ -199,6 +199,7 @@ def test_a_task_is_small_in_bytes_and_in_words(model: Path, data: SeriesSet, mon
 # who works
 
 
+@pytest.mark.campaign
 def test_more_than_a_minute_is_worth_a_cluster_and_the_reason_is_told(
     model: Path, source: Path, tmp_path: Path, decisions: bytes, start: Starter
 ) -> None:
@@ -221,6 +222,7 @@ def test_the_executor_that_was_asked_for_is_told(
     assert "executor='serial' uses no scheduler" in capsys.readouterr().err
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 def test_a_scheduler_of_ones_own_and_a_worker_that_dies_in_the_middle(
     start: Starter, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

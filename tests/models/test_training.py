@@ -187,7 +187,7 @@ def test_it_is_the_fit_of_the_estimator_on_the_series(store: Path, tmp_path: Pat
 @pytest.mark.realdata
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::cksc_dist.errors.SmallClassWarning")
-@pytest.mark.parametrize("name", ["Words", "UTKinect"])
+@pytest.mark.parametrize("name", [pytest.param("Words", marks=pytest.mark.campaign), "UTKinect"])
 def test_it_is_the_fit_in_memory_on_published_sets(name: str, real_data: Path, tmp_path: Path) -> None:
     path, sparsity, alpha, _ = SETS[name]
     data = SeriesSet.read(real_data / path)
@@ -828,7 +828,7 @@ def left_in_copies(store: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["memory", "cluster"])
+@pytest.mark.parametrize("place", ["memory", pytest.param("cluster", marks=pytest.mark.campaign)])
 def test_a_killed_client(store: Path, tmp_path: Path, start: Starter, undisturbed: str, place: str) -> None:
     command = ("train", str(store), str(tmp_path / "model"), *OPTIONS, "--train-on", place, "--workers", "2")
     run = start(sys.executable, "-c", _STOPS, str(tmp_path / "stopped"), *command)

@@ -325,6 +325,7 @@ def test_a_file_url_is_a_path(tmp_path: Path) -> None:
 # prediction
 
 
+@pytest.mark.campaign
 def test_workers_take_the_model_and_the_client_the_series_from_urls(
     bucket: str, model: CKSC, data: SeriesSet, tmp_path: Path
 ) -> None:
