@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from cksc_dist.dist.executors import Executor, SerialExecutor, ThreadExecutor
@@ -36,15 +36,11 @@ def chosen_executor(
         executor: Executor = SerialExecutor() if kind == "serial" else ThreadExecutor(workers)
         yield executor, f"{kind} ({why})", rate, "", memory
         return
-    from cksc_dist.dist.cluster import check_code, connected, dashboard_of, memory_of_workers
+    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
 
-    if client is None and run.scheduler is None:
-        progress.note(f"starting a cluster of {workers} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, workers) as found:
+    with working_client(run, workers, client, progress) as found:
         if client is not None or run.scheduler is not None:
-            for warning in check_code(found):
-                progress.note(f"warning: {warning}")
             memory = run.memory or memory_of_workers(found)
             plan.piece(memory)
         dask_executor = DaskExecutor(found)

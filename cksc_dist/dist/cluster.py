@@ -7,17 +7,18 @@ import logging
 import platform
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
 
+from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.ship import ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
-__all__ = ["check_code", "connected", "dashboard_of", "memory_of_workers", "slots_of"]
+__all__ = ["check_code", "connected", "dashboard_of", "memory_of_workers", "slots_of", "working_client"]
 
 # versions of one minor release understand each other's tasks; others are known not to
 MUST_AGREE = ("numpy", "numba", "zarr", "dask")
@@ -73,6 +74,21 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
             return
         with _local_cluster(workers, run.memory) as cluster, _near_client(cluster) as client:
             yield client
+
+
+@contextmanager
+def working_client(run: RunSpec, workers: int, client: Any, progress: Progress) -> Iterator[Client]:
+    """Give the client to work with: the one that is given, or that of the settings; say what a person should know.
+
+    Only on a cluster that was not started here may the code differ from that of this process.
+    """
+    given = client is not None or run.scheduler is not None
+    if not given:
+        progress.note(f"starting a cluster of {workers} workers on this machine")
+    with nullcontext(client) if client is not None else connected(run, workers) as found:
+        for warning in check_code(found) if given else ():
+            progress.note(f"warning: {warning}")
+        yield found
 
 
 def _near_client(cluster: LocalCluster) -> Client:

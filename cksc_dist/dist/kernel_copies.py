@@ -17,7 +17,7 @@ from cksc_dist.errors import PlanError, StoreBusyError
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.bandwidth import delta_of_mean, row_blocks
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.kernel_copy import STRIP, KernelCopy, copy_key
+from cksc_dist.store.kernel_copy import STRIP, KernelCopy, copy_folder
 from cksc_dist.store.lease import KEY as LOCK
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix
@@ -77,8 +77,8 @@ def make_copy(
         Write it all again, whatever is there.
     """
     store = matrix.folder
-    key = copy_key(matrix.fingerprint, matrix.series.digests, rows, kernel, matrix.values_digest())
-    folder = Folder(f"{store.url}/kernels/{key}")
+    key = matrix.kernel_key(rows, kernel)
+    folder = copy_folder(store, key)
     with _turn(folder, progress):
         folder.sweep()
         if anew:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil
 from pathlib import Path
@@ -236,15 +236,11 @@ def _executor(
     if kind != "dask":
         yield SerialExecutor() if kind == "serial" else ThreadExecutor(workers), f"{kind} ({why})", "", memory
         return
-    from cksc_dist.dist.cluster import check_code, connected, dashboard_of, memory_of_workers
+    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
 
-    if client is None and run.scheduler is None:
-        progress.note(f"starting a cluster of {workers} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, workers) as found:
+    with working_client(run, workers, client, progress) as found:
         if client is not None or run.scheduler is not None:
-            for warning in check_code(found):
-                progress.note(f"warning: {warning}")
             memory = run.memory or memory_of_workers(found)
         yield DaskExecutor(found), f"{kind} ({why})", dashboard_of(found), memory
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -389,15 +389,10 @@ def _workers(
     if kind != "dask":
         yield (SerialExecutor() if kind == "serial" else ThreadExecutor(workers)), f"{kind} ({why})", ""
         return
-    from cksc_dist.dist.cluster import check_code, connected, dashboard_of
+    from cksc_dist.dist.cluster import dashboard_of, working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
 
-    if client is None and run.scheduler is None:
-        progress.note(f"starting a cluster of {workers} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, workers) as found:
-        if client is not None or run.scheduler is not None:
-            for warning in check_code(found):
-                progress.note(f"warning: {warning}")
+    with working_client(run, workers, client, progress) as found:
         executor = DaskExecutor(found)
         (reason,) = results(executor, _look, [saved], "predict-look")
         if reason:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -126,15 +126,10 @@ def _workers(
     if where == "from disk":
         yield ThreadExecutor(n_jobs), run.memory
         return
-    from cksc_dist.dist.cluster import check_code, connected, dashboard_of, memory_of_workers
+    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
 
-    if client is None and run.scheduler is None:
-        progress.note(f"starting a cluster of {n_jobs} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, n_jobs) as found:
-        if client is not None or run.scheduler is not None:
-            for warning in check_code(found):
-                progress.note(f"warning: {warning}")
+    with working_client(run, n_jobs, client, progress) as found:
         if dashboard := dashboard_of(found):
             progress.note(f"dashboard: {dashboard}")
         yield DaskExecutor(found), run.memory or memory_of_workers(found)

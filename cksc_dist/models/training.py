@@ -39,7 +39,7 @@ from cksc_dist.series import Ragged
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count, check_number
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.kernel_copy import copy_key, drop_copy
+from cksc_dist.store.kernel_copy import drop_copy
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
@@ -163,7 +163,7 @@ def train(
     chosen = np.arange(len(matrix)) if rows is None else np.unique(positions(len(matrix), rows))
     labels = matrix.labels[chosen]
     classes, y = check_classes(labels, spec)
-    key = copy_key(matrix.fingerprint, matrix.series.digests, chosen, kernel, matrix.values_digest())
+    key = matrix.kernel_key(chosen, kernel)
     training = _training_key(key, labels, spec, seed)
     done = _finished(model, training, spec)
     if done is not None and not from_scratch:

@@ -31,7 +31,7 @@ from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
 
-__all__ = ["KernelCopy", "copy_key", "drop_copy", "find_copies"]
+__all__ = ["KernelCopy", "copy_folder", "copy_key", "drop_copy", "find_copies"]
 
 TOP = "kernels"
 
@@ -66,6 +66,11 @@ def copy_key(fingerprint: str, digests: NDArray[np.uint8], rows: Index, kernel: 
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
+def copy_folder(store: Folder, key: str) -> Folder:
+    """Return where a copy is, or would be."""
+    return Folder(f"{store.url}/{TOP}/{key}")
+
+
 def find_copies(store: Folder) -> list[str]:
     """Return the keys of the copies in a store."""
     return store.names(TOP, folders_only=True)
@@ -73,7 +78,7 @@ def find_copies(store: Folder) -> list[str]:
 
 def drop_copy(store: Folder, key: str) -> None:
     """Remove a copy, where there is one."""
-    folder = Folder(f"{store.url}/{TOP}/{key}")
+    folder = copy_folder(store, key)
     folder.remove("about.json")  # first: what is left behind by a kill is no copy
     folder.remove_all()
 
@@ -91,7 +96,7 @@ class KernelCopy:
 
     def __init__(self, store: Folder, key: str) -> None:
         self.store, self.key = store, key
-        self.folder = Folder(f"{store.url}/{TOP}/{key}")
+        self.folder = copy_folder(store, key)
         self._strip = Scratch()
         self._lock, self._files = threading.Lock(), _OpenFiles()
         self._rows: dict[int, NDArray[Any]] = {}
@@ -109,7 +114,7 @@ class KernelCopy:
         cls, store: Folder, key: str, fingerprint: str, rows: Index, delta: float, factor: float, dtype: np.dtype[Any]
     ) -> KernelCopy:
         """Make an empty copy, or open the one that is there."""
-        folder = Folder(f"{store.url}/{TOP}/{key}")
+        folder = copy_folder(store, key)
         if folder.read("about.json") is None:
             content = io.BytesIO()
             np.save(content, rows, allow_pickle=False)

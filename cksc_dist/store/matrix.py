@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import StoreError
-from cksc_dist.spec import DistanceSpec
+from cksc_dist.spec import DistanceSpec, KernelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
+from cksc_dist.store.kernel_copy import copy_key
 from cksc_dist.store.kernel_view import KernelView, positions
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
@@ -161,6 +162,10 @@ class DistanceMatrix:
             return ""
         entries = Ledger(self.folder, self.fingerprint).load().entries
         return hashlib.sha256(repr([(tile, entries[tile].checksum) for tile in sorted(entries)]).encode()).hexdigest()
+
+    def kernel_key(self, rows: NDArray[np.int64], kernel: KernelSpec) -> str:
+        """Return the name that a kernel copy of these rows has."""
+        return copy_key(self.fingerprint, self.series.digests, rows, kernel, self.values_digest())
 
     def __len__(self) -> int:
         return self.shape[0]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -22,42 +20,10 @@ from cksc_dist.spec import KernelSpec
 from cksc_dist.store import kernel_copy
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import STRIP, KernelCopy, copy_key, find_copies
-from tests.dist.processes import answers, free_port, starter, wait_until
 from tests.store.stored import flip, killed_at
 
 MATRIX = "0123456789abcdef"
 _numbers = count()
-_held: list[Any] = []
-
-
-def forget_connections() -> None:
-    """Let the next call connect anew; the old ones are held, because they complain when they are dropped unclosed."""
-    import s3fs  # type: ignore[import-untyped]  # it has no types
-
-    _held.extend(s3fs.S3FileSystem._cache.values())
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A bucket of an S3 server on loopback."""
-    for needed in ("s3fs", "moto", "flask"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"needs {needed}: pip install cksc_dist[test]")
-    import s3fs
-
-    from tests.dist.test_s3 import Server
-
-    port = free_port()
-    with starter(tmp_path_factory.mktemp("server")) as start, pytest.MonkeyPatch.context() as patch:
-        server = Server(start(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)), port)
-        wait_until(lambda: answers(port), "a server that answers")
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        forget_connections()  # those of other modules ask servers that are gone
-        s3fs.S3FileSystem().mkdir("kernels")
-        yield "s3://kernels"
-        forget_connections()
 
 
 @pytest.fixture(params=["local", "memory", "s3"])

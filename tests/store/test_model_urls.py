@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -26,42 +25,11 @@ from cksc_dist.io import make_gestures, write_npz
 from cksc_dist.store import model_files
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.model_files import model_digest, read_model, write_model
-from tests.dist.processes import answers, free_port, starter, wait_until
+from tests.dist.processes import starter
 
 KINDS = ["memory", "s3"]
 ARRAYS = {"x": np.arange(5.0), "y": np.array([True, False]), "none": np.zeros((0, 3))}
 _numbers = count()
-_held: list[Any] = []
-
-
-def forget_connections() -> None:
-    """Let the next call connect anew; the old ones are held, because they complain when they are dropped unclosed."""
-    import s3fs  # type: ignore[import-untyped]  # it has no types
-
-    _held.extend(s3fs.S3FileSystem._cache.values())
-    s3fs.S3FileSystem.clear_instance_cache()
-
-
-@pytest.fixture(scope="module")
-def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A bucket of an S3 server on loopback."""
-    for needed in ("s3fs", "moto", "flask"):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"needs {needed}: pip install cksc_dist[test]")
-    import s3fs
-
-    from tests.dist.test_s3 import Server
-
-    port = free_port()
-    with starter(tmp_path_factory.mktemp("server")) as start, pytest.MonkeyPatch.context() as patch:
-        server = Server(start(sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)), port)
-        wait_until(lambda: answers(port), "a server that answers")
-        for name, value in server.environment().items():
-            patch.setenv(name, value)
-        forget_connections()  # those of other modules ask servers that are gone
-        s3fs.S3FileSystem().mkdir("models")
-        yield "s3://models"
-        forget_connections()
 
 
 @pytest.fixture(params=KINDS)
