@@ -28,7 +28,7 @@ from cksc_dist.dist.kernel_work import (
     write_shared,
 )
 from cksc_dist.maths.codes import Dictionary
-from cksc_dist.maths.gram import StripGram, Weights, joined
+from cksc_dist.maths.gram import Gram, MemoryGram, StripGram, Weights, joined
 from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import ModelSpec
@@ -89,7 +89,7 @@ class ClusterGram:
         self, copy: KernelCopy, executor: Executor, n_jobs: int | None = None, worth: int = WORTH_SENDING
     ) -> None:
         self._copy, self._executor, self._worth = copy, executor, worth
-        self._here = StripGram(copy, n_jobs)
+        self._here: Gram = MemoryGram(copy.load(), n_jobs) if copy.is_small else StripGram(copy, n_jobs)
         self.diagonal = copy.diagonal
         self._run, self._passes = f"{signature()}-{uuid.uuid4().hex[:8]}", 0
         for name in copy.folder.names(""):

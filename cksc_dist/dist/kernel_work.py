@@ -58,7 +58,7 @@ def _matrix(url: str, fingerprint: str, state: str) -> DistanceMatrix:
     return DistanceMatrix(folder.patiently(lambda: open_files(folder, fingerprint)), series)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)  # small ones are kept in memory
 def _copy(url: str, key: str, number: str) -> KernelCopy:
     """Return a copy as a worker keeps it open; ``number`` tells when it was dropped and made anew."""
     copy = KernelCopy(Folder(url), key)

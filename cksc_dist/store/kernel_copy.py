@@ -48,6 +48,9 @@ MOST_OPEN = 256
 ROW_BYTES = 48 * 2**20
 """Bytes of single rows that are kept: an alternation picks much the same rows as the one before."""
 
+SMALL_BYTES = 128 * 2**20
+"""A kernel of at most so many bytes is kept in memory by every process that reads it."""
+
 Index = NDArray[np.int64]
 
 
@@ -100,6 +103,7 @@ class KernelCopy:
         self._strip = Scratch()
         self._lock, self._files = threading.Lock(), _OpenFiles()
         self._rows: dict[int, NDArray[Any]] = {}
+        self._kept: dict[int, NDArray[Any]] = {}
         self._top = None if self.folder.local is None else str(self.folder.local)
         about = self.folder.read_json("about.json")
         if about is None:
@@ -160,6 +164,11 @@ class KernelCopy:
         return self.n * self.n * int(self.dtype.itemsize)
 
     @property
+    def is_small(self) -> bool:
+        """Whether strips that have been read are kept."""
+        return self.nbytes <= SMALL_BYTES
+
+    @property
     def _chunk_bytes(self) -> int:
         return STRIP * self.n * int(self.dtype.itemsize) + CHECKSUM_BYTES
 
@@ -183,18 +192,33 @@ class KernelCopy:
     def strip(self, begin: int, end: int) -> NDArray[Any]:
         """Return rows ``begin .. end`` of one strip, with its checksum compared.
 
-        The next strip that the same thread reads takes its place in memory.
+        Unless the kernel is small, the next strip that the same thread reads takes its place in memory.
         """
         number = begin // STRIP
-        content = self._strip.array((self._chunk_bytes,), np.dtype(np.uint8))
-        self._read(number, 0, content)
-        if not np.array_equal(_checksum(content[:-CHECKSUM_BYTES]), content[-CHECKSUM_BYTES:]):
-            raise self._damaged(number)
-        values: NDArray[Any] = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
+        values = self._kept.get(number)
+        if values is None:
+            size = self._chunk_bytes
+            content = page_aligned(size) if self.is_small else self._strip.array((size,), np.dtype(np.uint8))
+            self._read(number, 0, content)
+            if not np.array_equal(_checksum(content[:-CHECKSUM_BYTES]), content[-CHECKSUM_BYTES:]):
+                raise self._damaged(number)
+            values = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
+            if self.is_small:
+                self._kept[number] = values
         return values[begin - number * STRIP : end - number * STRIP]
+
+    def load(self) -> NDArray[Any]:
+        """Return the whole kernel, which is then the caller's to keep."""
+        whole: NDArray[Any] = page_aligned(self.nbytes).view(self.dtype).reshape(self.n, self.n)
+        for begin, end in self.edges:
+            whole[begin:end] = self.strip(begin, end)
+            self._kept.clear()
+        return whole
 
     def row(self, i: int) -> NDArray[Any]:
         """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
+        if (strip := self._kept.get(i // STRIP)) is not None:
+            return strip[i % STRIP]
         with self._lock:
             if i in self._rows:
                 return self._rows[i]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cksc_dist import SeriesSet, open_matrix
-from cksc_dist.dist import kernel_copies
+from cksc_dist.dist import kernel_copies, kernel_work
 from cksc_dist.dist.cluster_gram import ClusterGram, cut
 from cksc_dist.dist.dask_executor import DaskExecutor
 from cksc_dist.dist.executors import Executor, SerialExecutor, ThreadExecutor
@@ -37,6 +37,7 @@ from cksc_dist.maths.codes import dictionary_products
 from cksc_dist.maths.gram import MemoryGram
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec
+from cksc_dist.store import kernel_copy
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import STRIP, KernelCopy
 from cksc_dist.store.lease import Lease, signature
@@ -99,6 +100,15 @@ def executor(request: pytest.FixtureRequest, clients: dict[str, Client]) -> Exec
     return ThreadExecutor(2) if request.param == "threads" else DaskExecutor(clients[request.param])
 
 
+@pytest.fixture(params=["large", "small"])
+def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Take the copy for one that processes keep in memory, or for one that they read again and again."""
+    monkeypatch.setattr(kernel_copy, "SMALL_BYTES", 0 if request.param == "large" else 2**30)
+    kernel_work._copy.cache_clear()
+    yield request.param
+    kernel_work._copy.cache_clear()
+
+
 def sending(copy: KernelCopy, executor: Executor) -> ClusterGram:
     """All work goes to the workers, however small."""
     return ClusterGram(copy, executor, worth=0)
@@ -134,6 +144,7 @@ def check_same(one: Any, other: Any) -> None:
 # the same bits, whoever works
 
 
+@pytest.mark.usefixtures("size")
 def test_passes_have_the_bits_of_memory(copy: KernelCopy, memory: MemoryGram, executor: Executor) -> None:
     gram, n = sending(copy, executor), copy.n
     assert np.array_equal(gram.diagonal, memory.diagonal)
@@ -147,6 +158,7 @@ def test_passes_have_the_bits_of_memory(copy: KernelCopy, memory: MemoryGram, ex
     assert np.array_equal(gram.weighted_rows(empty), np.zeros((3, n)))
 
 
+@pytest.mark.usefixtures("size")
 def test_atoms_and_codes_have_the_bits_of_memory(
     copy: KernelCopy, memory: MemoryGram, executor: Executor, y: NDArray[np.int64]
 ) -> None:
@@ -167,6 +179,7 @@ def test_atoms_and_codes_have_the_bits_of_memory(
     assert codes.counts.any()
 
 
+@pytest.mark.usefixtures("size")
 def test_a_fit_has_the_bits_of_one_in_memory(
     copy: KernelCopy, memory: MemoryGram, executor: Executor, y: NDArray[np.int64]
 ) -> None:
@@ -382,6 +395,7 @@ class Reads:
 def test_codes_read_no_byte_of_k_and_atoms_one_pass_and_few_rows(
     copy: KernelCopy, executor: Executor, y: NDArray[np.int64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kernel_copy, "SMALL_BYTES", 0)
     reads = Reads(monkeypatch)
     seen: list[tuple[str, Counter[str]]] = []
     alternate(
@@ -402,6 +416,19 @@ def test_codes_read_no_byte_of_k_and_atoms_one_pass_and_few_rows(
             assert read["strip"] == STRIPS
             assert 0 < read["row"] <= 1.5 * 16 * SPEC.sparsity
             assert read["strip"] <= read["_read"] <= read["strip"] + read["row"]  # some rows are still in memory
+
+
+def test_a_small_kernel_is_read_once_by_each_process(copy: KernelCopy, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_work._copy.cache_clear()
+    reads = Reads(monkeypatch)
+    gram = sending(copy, SerialExecutor())
+    assert reads.since()["_read"] == STRIPS  # by the client, whole
+    V = np.ones((copy.n, 1))
+    gram.product(V)
+    assert reads.since()["_read"] == STRIPS  # by the one worker
+    gram.product(V)
+    gram.solve_atoms(-np.ones((4, copy.n)), 0.1, SPEC)
+    assert reads.since()["_read"] == 0
 
 
 def test_what_a_pass_shares_is_gone_afterwards(copy: KernelCopy, executor: Executor) -> None:
