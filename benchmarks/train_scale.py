@@ -14,7 +14,8 @@ import argparse
 import re
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -74,6 +75,43 @@ def seconds_of(lines):
     return int(passes[1]), float(passes[2]) / int(passes[1]), min(codes[1:] or codes), min(atoms[1:] or atoms)
 
 
+def run(place, options, store, folder):
+    """Train in a process of its own, whose memory is then this training's alone; print what it cost, return J."""
+    spec = ModelSpec(sparsity=options.sparsity, max_iter=options.alternations, tol=0.0)
+    with connected(RunSpec(memory=options.memory), WORKERS) as client:
+        workers = [psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()]
+        told = Told()
+        read, total = plain_read(store)
+        begin = time.perf_counter()
+        trained = train(
+            store,
+            f"{folder}/model-{place}",
+            spec=spec,
+            place=place,
+            run=RunSpec(workers=WORKERS),
+            progress=told,
+            client=client if place == "cluster" else None,
+            new_kernel=True,
+            drop_kernel=True,
+        )
+        whole = time.perf_counter() - begin
+        again, _ = plain_read(store)
+        peaks = [peak(worker) for worker in workers]
+    read = min(read, again)
+    passes, ridge, codes, atoms = seconds_of(told.lines)
+    print(f"{place}: {whole:.1f} s in all; one plain read {read:.2f} s, {total / 1e9:.2f} GB of values")
+    print(f"  a pass of the ridge {ridge / read:.2f} reads (at most 1), {passes} passes (at most 6)")
+    print(f"  a pass over the codes {codes / read:.2f} (at most 0.3), reads no byte of K")
+    print(f"  a pass over the atoms {atoms / read:.2f} (at most {1.5 if place == 'disk' else 2.0})")
+    if place == "cluster":
+        limit = options.memory / 2**20
+        print(f"  peak memory: workers {', '.join(f'{p:.0f}' for p in peaks)} MiB of {limit:.0f} each")
+    print(f"  peak memory of this process, client and scheduler together: {peak(psutil.Process()):.0f} MiB", flush=True)
+    J = trained.model.objective_history_
+    print(f"  J from {J[0]:.6g} to {J[-1]:.6g}, never rising: {bool((np.diff(J) <= 1e-9 * J[0]).all())}")
+    return J
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=20_000)
@@ -83,47 +121,15 @@ def main():
     parser.add_argument("--place", choices=("disk", "cluster"), action="append")
     parser.add_argument("--store", help="where to keep the store for the next time (a temporary folder)")
     options = parser.parse_args()
-    spec = ModelSpec(sparsity=options.sparsity, max_iter=options.alternations, tol=0.0)
-    me = psutil.Process()
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or f"{folder}/store.zarr"
         ingest(made(options.samples), store)
         report = compute_distances(store, DistanceSpec(dtype="float32"), RunSpec(trust=True))
         print(f"matrix of {report.n:,} samples: {report.computed} tiles in {report.seconds:.1f} s", flush=True)
-        histories = []
-        for place in options.place or ["disk", "cluster"]:
-            with connected(RunSpec(memory=options.memory), WORKERS) as client:
-                workers = [psutil.Process(pid) for pid in client.run(lambda: __import__("os").getpid()).values()]
-                told = Told()
-                read, total = plain_read(store)
-                begin = time.perf_counter()
-                trained = train(
-                    store,
-                    f"{folder}/model-{place}",
-                    spec=spec,
-                    place=place,
-                    run=RunSpec(workers=WORKERS),
-                    progress=told,
-                    client=client if place == "cluster" else None,
-                    new_kernel=True,
-                    drop_kernel=True,
-                )
-                whole = time.perf_counter() - begin
-                again, _ = plain_read(store)
-                peaks = [peak(worker) for worker in workers]
-            histories.append(trained.model.objective_history_)
-            read = min(read, again)
-            passes, ridge, codes, atoms = seconds_of(told.lines)
-            print(f"{place}: {whole:.1f} s in all; one plain read {read:.2f} s, {total / 1e9:.2f} GB of values")
-            print(f"  a pass of the ridge {ridge / read:.2f} reads (at most 1), {passes} passes (at most 6)")
-            print(f"  a pass over the codes {codes / read:.2f} (at most 0.3), reads no byte of K")
-            print(f"  a pass over the atoms {atoms / read:.2f} (at most {1.5 if place == 'disk' else 2.0})")
-            if place == "cluster":
-                limit = options.memory / 2**20
-                print(f"  peak memory: workers {', '.join(f'{p:.0f}' for p in peaks)} MiB of {limit:.0f} each")
-            print(f"  peak memory of this process, client and scheduler together: {peak(me):.0f} MiB", flush=True)
-            J = histories[-1]
-            print(f"  J from {J[0]:.6g} to {J[-1]:.6g}, never rising: {bool((np.diff(J) <= 1e-9 * J[0]).all())}")
+        alone = {"max_workers": 1, "max_tasks_per_child": 1, "mp_context": get_context("spawn")}
+        with ProcessPoolExecutor(**alone) as processes:
+            places = options.place or ["disk", "cluster"]
+            histories = [processes.submit(run, place, options, store, folder).result() for place in places]
         if len(histories) == 2:
             print(f"same bits from disk and on the cluster: {np.array_equal(*histories)}")
 

@@ -14,12 +14,14 @@ is never above that bound with the lambda_min(K) that was found.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg, sparse
 
+from cksc_dist.maths.kernel_product import LANES
 from cksc_dist.maths.threads import one_blas_thread
 
 __all__ = ["Ridge", "other_class_sums", "ridge"]
@@ -43,6 +45,7 @@ MOST_PASSES = 6
 """A pass over a K that lives on disk takes its time; where six do not settle it, beta errs on the safe side."""
 
 RANDOM_VECTORS = 16
+"""At most so many start the space of K alone, and more than half of them: as many as fill up vector registers."""
 
 
 class Ridge(NamedTuple):
@@ -90,8 +93,8 @@ class _Space:
         self.alpha, self.y, self.n_classes, self.diagonal = alpha, y, n_classes, diagonal
         self.basis = np.empty((len(start), 0))
         self.image = np.empty((len(start), 0))
-        self.block = self._new_directions(start)
-        self.theta, self.residual, self.largest = 0.0, np.inf, 0.0
+        self._last = start
+        self.theta, self.residual, self.largest, self.square = 0.0, np.inf, 0.0, 0.0
 
     def _new_directions(self, block: Float) -> Float:
         """Return an orthonormal basis of what the block adds to the space."""
@@ -105,6 +108,11 @@ class _Space:
         Q = Q - self.basis @ (self.basis.T @ Q)
         return np.ascontiguousarray(linalg.qr(Q, mode="economic")[0]) if Q.shape[1] else Q
 
+    @cached_property
+    def block(self) -> Float:
+        """The directions whose product with K is wanted next."""
+        return self._new_directions(self._last)
+
     @property
     def full(self) -> bool:
         """Whether nothing is left to add: the space is invariant, or everything."""
@@ -113,7 +121,7 @@ class _Space:
     @property
     def done(self) -> bool:
         """Whether the least eigenvalue has settled."""
-        return self.full or self.residual <= TOLERANCE * max(self.diagonal, abs(self.theta))
+        return self.residual <= TOLERANCE * max(self.diagonal, abs(self.theta)) or self.full
 
     def take(self, kernel_image: Float) -> None:
         """Extend the space by the current block, whose product with K is given."""
@@ -123,8 +131,10 @@ class _Space:
         projected = self.basis.T @ self.image
         values, vectors = linalg.eigh((projected + projected.T) / 2)
         s, self.theta, self.largest = vectors[:, 0], float(values[0]), float(values[-1])
+        self.square = float(values @ values)
         self.residual = float(np.linalg.norm(self.image @ s - self.theta * (self.basis @ s)))
-        self.block = self._new_directions(image)
+        self._last = image
+        del self.block  # the next one is made when it is asked for: after the last pass it is not
 
     @property
     def least(self) -> float:
@@ -186,7 +196,9 @@ def ridge(
     rng = np.random.default_rng(0)
     classes = np.zeros((n, n_classes))
     classes[np.arange(n), y] = 1.0
-    spaces = [_Space(rng.standard_normal((n, min(n, RANDOM_VECTORS))), 0.0, y, n_classes, diagonal)]
+    beside = 0 if alpha == 0 else max(n_classes + 1, RANDOM_VECTORS)  # columns of the other space
+    random_vectors = min(n, RANDOM_VECTORS - (RANDOM_VECTORS + beside) % LANES)
+    spaces = [_Space(rng.standard_normal((n, random_vectors)), 0.0, y, n_classes, diagonal)]
     if alpha > 0:
         # a narrow space grows too slowly for the few passes there are
         filled = np.hstack([classes, rng.standard_normal((n, max(1, min(n, RANDOM_VECTORS) - n_classes)))])
@@ -200,9 +212,10 @@ def ridge(
     least_joint = spaces[-1].least if alpha > 0 else least_kernel
     bound = alpha * int(np.bincount(y).max()) + max(0.0, -least_kernel)
     beta = min(bound, max(0.0, -least_joint, -least_kernel))
-    # |K q|^2 of the first random directions, which are orthonormal: n times their mean is |K|^2 in expectation
-    first = spaces[0].image[:, : min(n, RANDOM_VECTORS)]
-    square = n * float((first**2).sum()) / first.shape[1]
+    # |K q|^2 of the first random directions, which are orthonormal: n times their mean is |K|^2 in expectation, but
+    # may miss by far where few eigenvalues are most of it; of these the space of K knows
+    first = spaces[0].image[:, :random_vectors]
+    square = max(n * float((first**2).sum()) / first.shape[1], spaces[0].square)
     rank = min(float(n), (n * diagonal) ** 2 / square) if square > 0 else 0.0
     largest = max(spaces[0].largest, 0.0)
     return Ridge(_rounded_up(beta), least_joint, least_kernel, passes, largest, rank)

@@ -7,7 +7,7 @@ that carry weight (`keep`), and gives kernel rows of new samples with those alon
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ from cksc_dist.maths.dtw import pairwise_distances, prepare
 from cksc_dist.maths.kernel import bandwidth, gaussian_kernel
 from cksc_dist.maths.matrix_checks import STRIP_ENTRIES, as_matrix, check_kernel
 from cksc_dist.maths.metrics import check_metric, pairwise_metric, pick_dims
-from cksc_dist.maths.spectrum import SpectralRepair
+from cksc_dist.maths.spectrum import SpectralRepair, spectral_repair, unit_diagonal, unit_diagonal_rows
 from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.series import Ragged, ragged
-from cksc_dist.spec import DistanceSpec, KernelSpec
+from cksc_dist.spec import REPAIRS, DistanceSpec, KernelSpec, check_choice
 
 __all__ = ["DtwInput", "KernelInput", "PrecomputedInput", "RbfInput"]
 
@@ -62,7 +62,19 @@ def _strips(n: int) -> list[slice]:
 
 
 class PrecomputedInput:
-    """The kernel is given: (n, n) in training, (new, n) later."""
+    """The kernel is given: (n, n) in training, (new, n) later.
+
+    Parameters
+    ----------
+    repair
+        What is done about negative eigenvalues; a kernel without any stays as it is.
+    """
+
+    def __init__(self, repair: Literal["clip", "flip"] | None = None) -> None:
+        check_choice("repair", repair, REPAIRS)
+        self._how = repair
+        self._repair: SpectralRepair | None = None
+        self._unit = False
 
     @classmethod
     def of(cls, n_train: int) -> PrecomputedInput:
@@ -82,6 +94,17 @@ class PrecomputedInput:
                 "sample, or compute the kernel again"
             )
         self.n_train = len(K)
+        symmetric = self._symmetric(K)
+        if self._how is None:
+            return symmetric
+        self._unit = bool((symmetric.diagonal() == 1.0).all())
+        repaired, found = spectral_repair(symmetric, self._how)
+        if not len(found.eigenvalues):
+            return symmetric
+        self._repair = found
+        return unit_diagonal(repaired) if self._unit else repaired
+
+    def _symmetric(self, K: NDArray[Any]) -> NDArray[Any]:
         if all(np.array_equal(K[strip], K[:, strip].T) for strip in _strips(len(K))):
             # its own mirror: one of the two lies in memory row by row, and is no copy
             return np.ascontiguousarray(K.T if K.flags.f_contiguous else K)
@@ -110,6 +133,10 @@ class PrecomputedInput:
             raise InputError(
                 f"K[{i}, {j}] is {K[i, j]}; every entry must be finite: compute it again, or leave out that sample"
             )
+        repair = self._repair
+        if repair is not None:
+            repaired = repair.rows(K)
+            K = unit_diagonal_rows(repaired, repair.self_similarity(K), repair.own_train) if self._unit else repaired
         return np.ascontiguousarray(K[:, self.support])
 
     @property
@@ -118,15 +145,29 @@ class PrecomputedInput:
         return self.n_train
 
     def arrays(self) -> Arrays:
-        """Return the columns that carry weight, and the width."""
-        return {"support": self.support, "n_train": np.array([self.n_train])}
+        """Return the columns that carry weight, the width, and the repair."""
+        out = {"support": self.support, "n_train": np.array([self.n_train])}
+        return out if self._repair is None else out | {"unit": np.array([self._unit])} | _repair_arrays(self._repair)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **settings: Any) -> PrecomputedInput:
         """Return what was saved."""
         self = cls()
         self.support, self.n_train = arrays["support"], int(arrays["n_train"][0])
+        self._repair = _saved_repair(arrays)
+        self._unit = bool(arrays["unit"][0]) if "unit" in arrays else False
         return self
+
+
+def _repair_arrays(repair: SpectralRepair) -> Arrays:
+    return {f"repair_{name}": np.asarray(value) for name, value in vars(repair).items()}
+
+
+def _saved_repair(arrays: Arrays) -> SpectralRepair | None:
+    saved: dict[str, Any] = {
+        name.removeprefix("repair_"): array for name, array in arrays.items() if name.startswith("repair_")
+    }
+    return SpectralRepair(**(saved | {"weight": float(saved["weight"])})) if saved else None
 
 
 class RbfInput:
@@ -317,9 +358,7 @@ class DtwInput:
             "bandwidth": np.array([self.transform.bandwidth_, self.transform.delta_]),
         }
         repair = self.transform.spectral_repair_
-        if repair is not None:
-            out |= {f"repair_{name}": np.asarray(value) for name, value in vars(repair).items()}
-        return out
+        return out if repair is None else out | _repair_arrays(repair)
 
     @classmethod
     def from_arrays(cls, arrays: Arrays, **settings: Any) -> DtwInput:
@@ -330,10 +369,5 @@ class DtwInput:
         self.transform = DistanceKernel(self.kernel.bandwidth, self.kernel.factor, self.kernel.repair)
         self.transform.bandwidth_, self.transform.delta_ = (float(v) for v in arrays["bandwidth"])
         self.transform.n_features_in_ = len(self.series[1]) - 1
-        saved: dict[str, Any] = {
-            name.removeprefix("repair_"): v for name, v in arrays.items() if name.startswith("repair_")
-        }
-        self.transform.spectral_repair_ = (
-            SpectralRepair(**(saved | {"weight": float(saved["weight"])})) if saved else None
-        )
+        self.transform.spectral_repair_ = _saved_repair(arrays)
         return self

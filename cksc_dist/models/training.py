@@ -33,6 +33,7 @@ from cksc_dist.maths.ridge import Ridge, ridge
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.models.cksc import CKSC, check_classes
 from cksc_dist.models.distance_kernel import DistanceKernel
+from cksc_dist.models.kernel_classifier import Checked
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
 from cksc_dist.models.stored_kernel import PLACES, Place, StoredKernel, stored_kernel
 from cksc_dist.series import Ragged
@@ -224,7 +225,7 @@ def train(
             "converged": fit.converged,
             "delta": ready.transform.delta_,
         }
-        estimator._set_fit(spec, classes, y, source, fit, ready.n_jobs, origin)
+        estimator._set_fit(spec, Checked(None, classes, y, None), source, fit, ready.n_jobs, origin)
         carrying = chosen[estimator.support_]
         estimator.origin_ = origin | {"rows": carrying.tolist(), "ids": matrix.ids[carrying].tolist()}
         lease.check()

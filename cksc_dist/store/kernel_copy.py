@@ -218,7 +218,8 @@ class KernelCopy:
     def row(self, i: int) -> NDArray[Any]:
         """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
         if (strip := self._kept.get(i // STRIP)) is not None:
-            return strip[i % STRIP]
+            kept: NDArray[Any] = strip[i % STRIP]
+            return kept
         with self._lock:
             if i in self._rows:
                 return self._rows[i]

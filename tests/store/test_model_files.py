@@ -281,9 +281,11 @@ def test_what_is_no_model(tmp_path: Path) -> None:
 
 
 def test_a_model_of_another_class(tmp_path: Path) -> None:
-    write_model(tmp_path / "other", "KKSVD", {"gram": np.eye(2)}, {})
-    with pytest.raises(ModelFileError, match="other holds a model of class KKSVD, not CKSC"):
+    write_model(tmp_path / "other", "Foreign", {"gram": np.eye(2)}, {})
+    with pytest.raises(ModelFileError, match="other holds a model of class Foreign; this version knows CKSC"):
         load_model(tmp_path / "other")
+    with pytest.raises(ModelFileError, match="other holds a model of class Foreign, not CKSC"):
+        CKSC.load(tmp_path / "other")
 
 
 # writing
