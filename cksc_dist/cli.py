@@ -14,6 +14,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TextIO
 
+from cksc_dist.commands.evaluate_options import (
+    add_choice_options,
+    add_protocol_options,
+    choices_of,
+    protocol_of,
+)
 from cksc_dist.commands.options import (
     add_dims_option,
     add_distance_options,
@@ -113,6 +119,19 @@ examples:
   cksc train taps.zarr taps.zarr/models/first
   cksc train taps.zarr model --sparsity 8 --alpha 0.2 --hold-out 0.5
   cksc train big.zarr model --scheduler tcp://head:8786 --drop-kernel
+"""
+_EVALUATE = """\
+Compare methods on the series of a store: repeated stratified splits, every method tuned alike inside the training part.
+
+Methods: cksc, kksvd, jksrc, lcnnksc, lpksvd, kgdl, ekdl, and for reference 1nn and svm. Distances that are missing are
+computed. Every fit is kept: kill it whenever you like, run it again, and it goes on where it stopped. Where several
+values are given of a kernel's setting, tuning chooses among them.
+
+examples:
+  cksc evaluate taps.zarr --quick
+  cksc evaluate taps.zarr --method cksc,svm,1nn --sparsity 8
+  cksc evaluate taps.zarr --mode dependent independent --window none 0.1 --factor 0.25 0.5 1 2
+  cksc evaluate taps.zarr --sweep alpha sparsity --report taps.html --scheduler tcp://head:8786
 """
 _DEMO = """\
 Make gestures of four classes, compute their DTW distances, train CKSC on one half, and classify the other.
@@ -282,6 +301,20 @@ def _parser() -> argparse.ArgumentParser:
     train.add_argument("--drop-kernel", action="store_true", help="remove the kernel copy in the end")
     add_run_options(train, always_dask=True, trust=False)
 
+    evaluate = command("evaluate", _EVALUATE, _evaluate)
+    _add_store(evaluate)
+    evaluate.add_argument("--method", default="all", metavar="NAMES", help="names, with commas between them (all)")
+    evaluate.add_argument("--sparsity", type=at_least(1), default=6, metavar="T0", help="of all methods (%(default)s)")
+    evaluate.add_argument("--name", default="evaluation", metavar="NAME", help="where results are kept (%(default)s)")
+    evaluate.add_argument("--title", default="", metavar="TEXT", help="what the data set is called (that of the store)")
+    add_protocol_options(evaluate)
+    add_choice_options(evaluate)
+    evaluate.add_argument(
+        "--sweep", nargs="+", choices=("alpha", "sparsity"), default=[], help="CKSC over a parameter, for the report"
+    )
+    evaluate.add_argument("--report", type=Path, metavar="FILE", help="write the report there (none)")
+    add_run_options(evaluate, always_dask=True)
+
     predict = command("predict", _PREDICT, _predict)
     predict.add_argument("model", metavar="MODEL", help="folder or URL that save() wrote")
     predict.add_argument("source", metavar="SOURCE", help="file or folder with series, or a store")
@@ -387,6 +420,26 @@ def _train(options: argparse.Namespace) -> None:
         from_scratch=options.from_scratch,
         new_kernel=options.new_kernel,
         drop_kernel=options.drop_kernel,
+    )
+
+
+def _evaluate(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.evaluate import compare, method_names
+    from cksc_dist.commands.screen import Screen
+
+    compare(
+        options.store,
+        method_names(options.method),
+        protocol_of(options),
+        choices_of(options),
+        run_spec(options),
+        Screen(),
+        name=options.name,
+        title=options.title,
+        distances=options.distances or "",
+        sparsity=options.sparsity,
+        sweeps=options.sweep,
+        report=options.report,
     )
 
 

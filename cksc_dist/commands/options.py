@@ -31,10 +31,12 @@ __all__ = [
     "add_reader_options",
     "add_run_options",
     "at_least",
+    "bandwidth",
     "distance_specs",
     "model_specs",
     "run_spec",
     "share",
+    "window",
 ]
 
 _PLAIN = DistanceSpec()
@@ -68,7 +70,7 @@ def add_distance_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mode", choices=MODES, default=_PLAIN.mode, help="one warping for all dimensions, or one each")
     group.add_argument(
         "--window",
-        type=_window,
+        type=window,
         default=_PLAIN.window,
         metavar="W",
         help="Sakoe-Chiba band: 10 is frames, 0.1 a fraction of the longer series (no band)",
@@ -139,7 +141,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     kernel = parser.add_argument_group("kernel")
     kernel.add_argument(
         "--bandwidth",
-        type=_bandwidth,
+        type=bandwidth,
         default=_KERNEL.bandwidth,
         metavar="RULE",
         help="mean, median, paper, or a number (%(default)s)",
@@ -169,7 +171,8 @@ def share(text: str) -> float:
     return value
 
 
-def _bandwidth(text: str) -> str | float:
+def bandwidth(text: str) -> str | float:
+    """Return a rule for the bandwidth, or a number."""
     try:
         return float(text)
     except ValueError:
@@ -212,7 +215,8 @@ def _reader_option(text: str) -> tuple[str, str | None]:
     return name, None if value.lower() == "none" else value
 
 
-def _window(text: str) -> int | float:
+def window(text: str) -> int | float:
+    """Return a band: whole frames, or a fraction."""
     try:
         return int(text) if text.isdigit() else float(text)
     except ValueError:

@@ -7,7 +7,7 @@ same rows from the labels of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from itertools import product
@@ -19,35 +19,15 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
 from cksc_dist import __version__
 from cksc_dist.errors import InputError
-from cksc_dist.models.cksc import CKSC
-from cksc_dist.spec import KernelSpec, ModelSpec, check_count, check_number
+from cksc_dist.evaluate.methods import METHODS
+from cksc_dist.spec import KernelSpec, check_count, check_number
 from cksc_dist.store.kernel_view import positions
 
-__all__ = ["METHODS", "ChosenRows", "FitTask", "Method", "SplitRows", "protocol_tasks"]
+__all__ = ["ChosenRows", "FitTask", "SplitRows", "protocol_tasks"]
 
 Rows = NDArray[np.int64]
 
 KERNEL_NAMES = tuple(part.name for part in fields(KernelSpec))
-
-
-@dataclass(frozen=True)
-class Method:
-    """A classifier by name.
-
-    Parameters
-    ----------
-    spec
-        Frozen dataclass of its parameters, which checks them and knows their defaults.
-    estimator
-        Takes these parameters, ``kernel="precomputed"``, ``random_state`` and ``n_jobs``; once fitted it has
-        ``n_iter_``, ``objective_history_``, ``dictionary_`` and ``interpretability_``.
-    """
-
-    spec: type
-    estimator: type
-
-
-METHODS: dict[str, Method] = {"cksc": Method(ModelSpec, CKSC)}
 
 
 @dataclass(frozen=True)
@@ -157,6 +137,11 @@ class FitTask:
         ``bandwidth``, ``factor`` and ``repair``, as in `DistanceKernel`; learnt on the training rows alone.
     random_state
         Seed of the fit.
+    matrices
+        Fingerprints of the matrices whose distances it is fitted on: one, or several for a method that takes several
+        kernels; none: the one that `run_fits` is told.
+    keep
+        Keep the predictions, not only what is measured of them.
     """
 
     rows: SplitRows | ChosenRows
@@ -165,6 +150,8 @@ class FitTask:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     kernel: Mapping[str, Any] = field(default_factory=dict)
     random_state: int = 0
+    matrices: tuple[str, ...] = ()
+    keep: bool = False
 
     def __str__(self) -> str:
         return "the fit at " + ", ".join(f"{name}={value}" for name, value in self.coordinates.items())
@@ -174,11 +161,14 @@ class FitTask:
         if self.method not in METHODS:
             raise InputError(f"method={self.method!r} is unknown; choose one of {', '.join(METHODS)}")
         check_count("random_state", self.random_state, low=0)
+        if len(self.matrices) > 1 and METHODS[self.method].takes != "kernels":
+            raise InputError(f"{self}: method {self.method} takes one matrix, but {len(self.matrices)} are given")
         return {
             "method": self.method,
             "parameters": _resolved(METHODS[self.method].spec, self.parameters, f"method {self.method}"),
             "kernel": _resolved(KernelSpec, self.kernel, "the kernel"),
             "random_state": int(self.random_state),
+            "keep": bool(self.keep),
         }
 
     def draw(self, labels: NDArray[Any]) -> tuple[Rows, Rows]:
@@ -212,7 +202,7 @@ def rows_digest(train: Rows, test: Rows) -> str:
     return sha256(f"{len(train)} {len(test)} ".encode() + train.tobytes() + test.tobytes()).hexdigest()
 
 
-def key_of(settings: Mapping[str, Any], rows: str, data: str) -> str:
+def key_of(settings: Mapping[str, Any], rows: str, data: Sequence[tuple[str, str]]) -> str:
     """Return the name of a result: a digest of all that decides it, the release of this package included.
 
     Parameters
@@ -222,9 +212,9 @@ def key_of(settings: Mapping[str, Any], rows: str, data: str) -> str:
     rows
         Digest of the rows.
     data
-        Digest of distances and labels.
+        Fingerprints of the matrices, each with a digest of distances and labels.
     """
-    text = json.dumps([settings, rows, data, __version__], sort_keys=True)
+    text = json.dumps([settings, rows, [list(each) for each in data], __version__], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
 
 

@@ -11,29 +11,37 @@ from __future__ import annotations
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
+from math import nan
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import f1_score
 
 from cksc_dist.errors import ClusterError, InputError, SmallClassWarning, StoreError
-from cksc_dist.evaluate.fit_tasks import METHODS, FitTask, Rows, key_of, rows_digest
+from cksc_dist.evaluate.fit_tasks import FitTask, Rows, key_of, rows_digest
+from cksc_dist.evaluate.methods import METHODS, Method
+from cksc_dist.evaluate.statistics import calibration_error
 from cksc_dist.models.distance_kernel import DistanceKernel
+from cksc_dist.models.kernel_classifier import KernelClassifier
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.series_files import open_series
 
-__all__ = ["MEASURES", "FitBatch", "FitFiles", "data_digest", "run_batch"]
+__all__ = ["MEASURES", "FitBatch", "FitFiles", "data_digest", "data_of", "run_batch"]
 
 MEASURES = {
     "accuracy": "share of test rows with the right label",
+    "macro_f1": "mean over classes of the harmonic mean of precision and recall",
+    "calibration": "expected calibration error of the confidence",
+    "atoms_used": "mean number of atoms in a decision",
     "n_iter": "alternations of training",
     "objective": "objective at the end of training",
     "atoms": "atoms of the dictionary",
@@ -41,9 +49,10 @@ MEASURES = {
     "train_seconds": "seconds of training, the kernel included",
     "predict_seconds": "seconds of prediction, the kernel included",
 }
-"""What is measured of a fit."""
+"""What is measured of a fit; NaN where it has no meaning for a method."""
 
-Measures = dict[str, float]
+Measures = dict[str, Any]
+"""Numbers by the names of `MEASURES`; with them ``predicted`` and ``confidence`` of the test rows, where asked for."""
 
 
 class FitFiles:
@@ -129,10 +138,11 @@ class FitBatch:
 
     Parameters
     ----------
-    url, fingerprint
-        Where the matrix is.
-    data
-        Digest of what is in it, as it was when the work was planned.
+    url
+        The store.
+    digests
+        Fingerprints of the matrices in use, each with a digest of what was in it when the work was planned. The first
+        is the one of fits that name none.
     name
         Where results go.
     room
@@ -142,8 +152,7 @@ class FitBatch:
     """
 
     url: str
-    fingerprint: str
-    data: str
+    digests: tuple[tuple[str, str], ...]
     name: str
     room: int
     fits: tuple[tuple[str, FitTask], ...]
@@ -151,6 +160,12 @@ class FitBatch:
     def __str__(self) -> str:
         more = len(self.fits) - 1
         return f"{self.fits[0][1]}{f' and {more} more' if more else ''}"
+
+
+def data_of(task: FitTask, digests: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return the matrices of a task, with their digests."""
+    known = dict(digests)
+    return [(name, known[name]) for name in task.matrices] if task.matrices else [digests[0]]
 
 
 class _Opened:
@@ -166,6 +181,11 @@ class _Opened:
             self._values = self._matrix[:, :]
             self._values.setflags(write=False)
         self._check()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are kept."""
+        return 0 if self._values is None else self._values.nbytes
 
     def _check(self) -> None:
         """Raise a StoreError if what was read may be other data: the store is not held while fits run."""
@@ -183,13 +203,21 @@ class _Opened:
         return read
 
 
-_kept = lru_cache(maxsize=2)(_Opened)
+_kept: OrderedDict[tuple[str, str, str, int], _Opened] = OrderedDict()
+"""Matrices that the process has open, the one used last at the end."""
 _reading = threading.Lock()
 
 
-def _opened(batch: FitBatch) -> _Opened:
+def _opened(batch: FitBatch, fingerprint: str, data: str) -> _Opened:
+    place = (batch.url, fingerprint, data, batch.room)
     with _reading:  # threads of a process wait for the one that reads, instead of reading the same again
-        return _kept(batch.url, batch.fingerprint, batch.data, batch.room)
+        found = _kept.get(place)
+        if found is None:
+            found = _kept[place] = _Opened(*place)
+        _kept.move_to_end(place)
+        while len(_kept) > 1 and sum(each.nbytes for each in _kept.values()) > batch.room:
+            _kept.popitem(last=False)
+    return found
 
 
 class _Quiet:
@@ -221,19 +249,20 @@ def _quiet() -> Iterator[None]:
 
 def run_batch(batch: FitBatch) -> list[tuple[str, Measures]]:
     """Run the fits of a batch, write each result, and return them by key."""
-    opened = _opened(batch)
     files = FitFiles(batch.url, batch.name)
     with _quiet():
-        return [(key, _run(opened, files, batch, key, task)) for key, task in batch.fits]
+        return [(key, _run(files, batch, key, task)) for key, task in batch.fits]
 
 
-def _run(opened: _Opened, files: FitFiles, batch: FitBatch, key: str, task: FitTask) -> Measures:
+def _run(files: FitFiles, batch: FitBatch, key: str, task: FitTask) -> Measures:
     found = files.read_mark(key)
     if found is not None:
         return found  # by a worker that was lost before it could finish the rest of its batch
     settings = task.settings()
-    train, test = task.draw(opened.labels)
-    if key_of(settings, rows_digest(train, test), batch.data) != key:
+    data = data_of(task, batch.digests)
+    opened = [_opened(batch, *each) for each in data]
+    train, test = task.draw(opened[0].labels)
+    if key_of(settings, rows_digest(train, test), data) != key:
         raise ClusterError(
             f"{task}: a worker draws other rows, or has other defaults, than the client; both sides must have the same "
             "versions of cksc_dist and scikit-learn"
@@ -246,25 +275,54 @@ def _run(opened: _Opened, files: FitFiles, batch: FitBatch, key: str, task: FitT
     return measures
 
 
-def _measure(opened: _Opened, settings: dict[str, Any], train: Rows, test: Rows) -> Measures:
+def _inputs(
+    opened: list[_Opened], method: Method, kernel: dict[str, Any], train: Rows, test: Rows
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return what a method is fitted on and what it predicts from; all that is learnt is from the training rows."""
+    pairs = [each.distances(train, test) for each in opened]
+    if method.takes == "distances":
+        return pairs[0]
+    transforms = [DistanceKernel(**kernel) for _ in pairs]
+    known = [transform.fit_transform(D) for transform, (D, _) in zip(transforms, pairs, strict=True)]
+    asked = [transform.transform(D) for transform, (_, D) in zip(transforms, pairs, strict=True)]
+    return (np.stack(known), np.stack(asked)) if method.takes == "kernels" else (known[0], asked[0])
+
+
+def _measure(opened: list[_Opened], settings: dict[str, Any], train: Rows, test: Rows) -> Measures:
     """Train on some rows, predict others, and return what is measured."""
-    known, asked = opened.distances(train, test)
-    labels = opened.labels
+    method, labels = METHODS[settings["method"]], opened[0].labels
     begin = time.perf_counter()
-    kernel = DistanceKernel(**settings["kernel"])
-    model = METHODS[settings["method"]].estimator(
-        **settings["parameters"], kernel="precomputed", random_state=settings["random_state"], n_jobs=1
-    )
-    model.fit(kernel.fit_transform(known), labels[train])
+    known, asked = _inputs(opened, method, settings["kernel"], train, test)
+    model = method.make(settings["parameters"], settings["random_state"])
+    model.fit(known, labels[train])
     middle = time.perf_counter()
-    predicted = model.predict(kernel.transform(asked))
+    confidence = used = None
+    if isinstance(model, KernelClassifier):
+        predicted, confidence, used = model.decisions(asked)
+    else:
+        predicted = model.predict(asked)
     end = time.perf_counter()
-    return {
-        "accuracy": float(np.mean(predicted == labels[test])),
-        "n_iter": float(model.n_iter_),
-        "objective": float(model.objective_history_[-1]),
-        "atoms": float(model.dictionary_.shape[1]),
-        "interpretability": float(np.mean(model.interpretability_)),
+    right = predicted == labels[test]
+    measures: Measures = {
+        "accuracy": float(right.mean()),
+        "macro_f1": float(f1_score(labels[test], predicted, average="macro", zero_division=0.0)),
+        "calibration": nan if confidence is None else calibration_error(confidence, right),
+        "atoms_used": nan if used is None else float(used.mean()),
+        "n_iter": nan,
+        "objective": nan,
+        "atoms": nan,
+        "interpretability": nan,
         "train_seconds": middle - begin,
         "predict_seconds": end - middle,
     }
+    if isinstance(model, KernelClassifier):
+        measures |= {
+            "n_iter": float(model.n_iter_),
+            "objective": float(model.objective_history_[-1]) if len(model.objective_history_) else nan,
+            "atoms": float(model.dictionary_.shape[1]),
+            "interpretability": float(np.mean(model.interpretability_)),
+        }
+    if settings["keep"]:
+        measures["predicted"] = np.searchsorted(np.unique(labels), predicted).tolist()
+        measures["confidence"] = None if confidence is None else confidence.round(6).tolist()
+    return measures

@@ -26,14 +26,14 @@ from cksc_dist.dist.forecast import executor_kind, memory_of, workers_of
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.fit_tasks import ChosenRows, FitTask, SplitRows, key_of, rows_digest
-from cksc_dist.evaluate.fit_work import MEASURES, FitBatch, FitFiles, Measures, data_digest, run_batch
+from cksc_dist.evaluate.fit_work import MEASURES, FitBatch, FitFiles, Measures, data_digest, data_of, run_batch
 from cksc_dist.spec import RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, compressors
 from cksc_dist.store.lease import Lease
-from cksc_dist.store.matrix import DistanceMatrix, open_matrix
+from cksc_dist.store.matrix import open_matrix
 
-__all__ = ["run_fits"]
+__all__ = ["fit_results", "run_fits", "write_table"]
 
 TRIALS = 3
 """Fits for each slot that are run one by one, to see how long they take."""
@@ -108,8 +108,8 @@ def run_fits(
     axes = _axes(tasks)
     check_store(folder)
     matrix = open_matrix(folder.url, distances)
-    data = data_digest(folder, matrix.fingerprint)
-    keys = _keys(tasks, matrix.labels, data)
+    digests = _digests(folder, matrix.fingerprint, tasks)
+    keys = _keys(tasks, matrix.labels, digests)
     files = FitFiles(folder.url, name)
     # only the results of this name: others may run fits of their own, or add to the matrix, meanwhile
     with Lease(files.folder, "fits") as lease:
@@ -123,12 +123,32 @@ def run_fits(
         if len(missing) < len(set(keys)):
             progress.note(f"{len(set(keys)) - len(missing):,} of {len(set(keys)):,} fits are done already")
         if missing:
-            work = _Work(matrix, data, name, files, lease, progress)
+            work = _Work(digests, name, files, lease, progress)
             _run_missing(work, missing, folder, run, client)
         table = _table(tasks, [files.found[key] for key in keys], axes)
         table.attrs = {"name": name, "distances": matrix.fingerprint, "fits": len(tasks)}
-        _write_table(folder, name, table)
+        write_table(folder, name, table)
     return table
+
+
+def fit_results(
+    store: str | Path | Folder, tasks: Sequence[FitTask], *, name: str, distances: str = ""
+) -> list[Measures]:
+    """Return all that was kept of fits that `run_fits` has run, in the order of the tasks."""
+    folder = Folder.of(store)
+    matrix = open_matrix(folder.url, distances)
+    keys = _keys(tasks, matrix.labels, _digests(folder, matrix.fingerprint, tasks))
+    found = FitFiles(folder.url, name).load().found
+    missing = [task for key, task in zip(keys, tasks, strict=True) if key not in found]
+    if missing:
+        raise InputError(f"{missing[0]} has not been run under the name {name!r}; call run_fits first")
+    return [found[key] for key in keys]
+
+
+def _digests(folder: Folder, first: str, tasks: Sequence[FitTask]) -> tuple[tuple[str, str], ...]:
+    """Return the matrices of fits, each with a digest of what is in it; the one of fits that name none comes first."""
+    names = dict.fromkeys([first, *(name for task in tasks for name in task.matrices)])
+    return tuple((name, data_digest(folder, open_matrix(folder.url, name).fingerprint)) for name in names)
 
 
 def _check_name(name: str) -> None:
@@ -138,7 +158,7 @@ def _check_name(name: str) -> None:
         )
 
 
-def _keys(tasks: Sequence[FitTask], labels: NDArray[Any], data: str) -> list[str]:
+def _keys(tasks: Sequence[FitTask], labels: NDArray[Any], digests: Sequence[tuple[str, str]]) -> list[str]:
     """Return the key of each task; raise for the first that cannot be run."""
     drawn: dict[SplitRows | ChosenRows, str] = {}
     keys = []
@@ -146,7 +166,7 @@ def _keys(tasks: Sequence[FitTask], labels: NDArray[Any], data: str) -> list[str
         settings = task.settings()
         if task.rows not in drawn:
             drawn[task.rows] = rows_digest(*task.draw(labels))
-        keys.append(key_of(settings, drawn[task.rows], data))
+        keys.append(key_of(settings, drawn[task.rows], data_of(task, digests)))
     return keys
 
 
@@ -154,8 +174,7 @@ def _keys(tasks: Sequence[FitTask], labels: NDArray[Any], data: str) -> list[str
 class _Work:
     """What all batches of a run have in common."""
 
-    matrix: DistanceMatrix
-    data: str
+    digests: tuple[tuple[str, str], ...]
     name: str
     files: FitFiles
     lease: Lease
@@ -163,7 +182,7 @@ class _Work:
 
     def run(self, executor: Executor, fits: list[tuple[str, FitTask]], size: int, url: str, room: int) -> list[float]:
         """Run fits in batches of a size, and return the seconds of each."""
-        whole = FitBatch(url, self.matrix.fingerprint, self.data, self.name, room, ())
+        whole = FitBatch(url, self.digests, self.name, room, ())
         batches = [replace(whole, fits=tuple(fits[at : at + size])) for at in range(0, len(fits), size)]
         seconds, collected = [], time.monotonic()
         try:
@@ -285,12 +304,12 @@ def _table(tasks: Sequence[FitTask], found: list[Measures], axes: dict[str, list
     return xr.Dataset(variables, {name: _axis(values) for name, values in axes.items()})
 
 
-def _write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
+def write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
     """Write the table for others to open; should this be cut off, the next run makes it again from the fits."""
     # Zarr has no settled form for text of a fixed width
-    text = {axis: table[axis].astype(object) for axis in table.coords if table[axis].dtype.kind == "U"}
-    stored = table.assign_coords(text)
-    encoding = {measure: {"compressors": compressors(8)} for measure in MEASURES}
+    text = {name: table[name].astype(object) for name in table.variables if table[name].dtype.kind == "U"}
+    stored = table.assign_coords({name: text[name] for name in text if name in table.coords})
+    encoding = {name: {"compressors": compressors(8)} for name in table.data_vars if table[name].dtype == np.float64}
     group = f"results/{name}"
     folder.patiently(
         lambda: stored.to_zarr(

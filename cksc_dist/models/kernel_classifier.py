@@ -162,13 +162,17 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         self._spec, self.classes_, self._train_labels, self._source = spec, checked.classes, checked.y, source
         self.dictionary_, self.codes_ = sparse.csc_array(U), sparse.csr_array(codes)
         self.n_train_ = len(checked.y)
-        self.support_ = np.unique(self.dictionary_.indices).astype(np.int64)
+        self.support_ = self._carriers()
         self._source.keep(self.support_)
         self.n_features_in_ = self._source.n_features
         if checked.feature_names is not None:
             self.feature_names_in_ = checked.feature_names
         elif hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
+
+    def _carriers(self) -> Index:
+        """Return the training samples that a prediction looks at."""
+        return np.unique(self.dictionary_.indices).astype(np.int64)
 
     @property
     def _largest_class(self) -> int:
@@ -220,6 +224,13 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
     def _labels_of(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return the labels of samples given by their kernel rows with the training samples that carry weight."""
         return self._decide(rows, self._codes_of(rows))
+
+    def decisions(self, X: Any) -> tuple[NDArray[Any], Float, Index]:
+        """Return label, confidence (share of that class) and number of atoms used, of each sample."""
+        rows, codes = self._recall(X)
+        shares, far = self._scores(rows, codes)
+        decided = np.where(far, self._largest_class, shares.argmax(axis=1))
+        return self.classes_[decided], shares[np.arange(len(shares)), decided], np.diff(codes.indptr).astype(np.int64)
 
     def transform(self, X: Any) -> Float:
         """Return the codes of new samples, (n, k), dense."""

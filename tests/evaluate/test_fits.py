@@ -6,10 +6,10 @@ import shutil
 import sys
 import time
 import warnings
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -403,17 +403,19 @@ def test_work_that_is_done_by_a_lost_worker_is_not_repeated(store: Path) -> None
     ((key, found),) = FitFiles(str(store), "first").load().found.items()
     told = {name: -1.0 for name in found}
     FitFiles(str(store), "first").mark(key, told)
-    assert run_batch(FitBatch(str(store), matrix.fingerprint, data, "first", 0, ((key, TASKS[0]),))) == [(key, told)]
+    assert run_batch(FitBatch(str(store), ((matrix.fingerprint, data),), "first", 0, ((key, TASKS[0]),))) == [
+        (key, told)
+    ]
 
 
 def test_a_worker_that_sees_something_else_refuses(store: Path) -> None:
     matrix, folder = open_matrix(store), Folder(store)
     data = data_digest(folder, matrix.fingerprint)
-    batch = FitBatch(str(store), matrix.fingerprint, data, "first", 0, (("0" * 32, TASKS[0]),))
+    batch = FitBatch(str(store), ((matrix.fingerprint, data),), "first", 0, (("0" * 32, TASKS[0]),))
     with pytest.raises(ClusterError, match=r"split=0.*draws other rows.*scikit-learn"):
         run_batch(batch)
     with pytest.raises(StoreError, match="have changed since the work was planned"):
-        run_batch(replace(batch, data="0" * 64))
+        run_batch(replace(batch, digests=((matrix.fingerprint, "0" * 64),)))
     assert marks(store) == set()
 
 
@@ -479,12 +481,13 @@ def test_threads_of_a_process_read_a_matrix_once(store: Path, monkeypatch: pytes
             time.sleep(0.2)
             super().__init__(*arguments)
 
-    monkeypatch.setattr(fit_work, "_kept", lru_cache(maxsize=2)(Slow))
+    monkeypatch.setattr(fit_work, "_Opened", Slow)
+    monkeypatch.setattr(fit_work, "_kept", OrderedDict())
     matrix, folder = open_matrix(store), Folder(store)
     data = data_digest(folder, matrix.fingerprint)
-    batch = FitBatch(str(store), matrix.fingerprint, data, "first", 2**20, ())
+    batch = FitBatch(str(store), ((matrix.fingerprint, data),), "first", 2**20, ())
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(fit_work._opened, [batch] * 8))
+        found = list(pool.map(lambda one: fit_work._opened(one, matrix.fingerprint, data), [batch] * 8))
     assert Slow.count == 1
     assert len(set(map(id, found))) == 1
 
@@ -492,11 +495,11 @@ def test_threads_of_a_process_read_a_matrix_once(store: Path, monkeypatch: pytes
 def test_what_is_kept_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = open_matrix(store)
     data = data_digest(Folder(store), matrix.fingerprint)
-    batch = FitBatch(str(store), matrix.fingerprint, data, "first", 0, ())
+    batch = FitBatch(str(store), ((matrix.fingerprint, data),), "first", 0, ())
     train, test = np.array([5, 2, 30]), np.array([7, 1])
     kept, read = (
-        fit_work._opened(replace(batch, room=40 * 40 * 8)),
-        fit_work._opened(replace(batch, room=40 * 40 * 8 - 1)),
+        fit_work._opened(replace(batch, room=40 * 40 * 8), matrix.fingerprint, data),
+        fit_work._opened(replace(batch, room=40 * 40 * 8 - 1), matrix.fingerprint, data),
     )
     for opened in (kept, read):
         known, asked = opened.distances(train, test)
@@ -554,7 +557,7 @@ def test_folds_are_an_axis(store: Path) -> None:
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        (replace(TASKS[0], method="svm"), "method='svm' is unknown; choose one of cksc"),
+        (replace(TASKS[0], method="forest"), "method='forest' is unknown; choose one of cksc"),
         (
             replace(TASKS[0], parameters={"sparsty": 3}),
             "parameter 'sparsty' is unknown to method cksc; it has sparsity, alpha,",

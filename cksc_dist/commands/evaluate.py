@@ -1,0 +1,101 @@
+"""``cksc evaluate`` and the jobs of the paper's data sets: compare methods, print the table, write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import xarray as xr
+
+from cksc_dist.commands.amounts import in_time
+from cksc_dist.commands.screen import Screen
+from cksc_dist.commands.work_screen import WorkScreen
+from cksc_dist.dist.cluster import connected, dashboard_of
+from cksc_dist.errors import InputError
+from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, sweep
+from cksc_dist.evaluate.grids import KernelChoices
+from cksc_dist.evaluate.methods import METHODS
+from cksc_dist.evaluate.protocol import Protocol, evaluate
+from cksc_dist.evaluate.report import write_report
+from cksc_dist.evaluate.tables import comparison
+from cksc_dist.maths.threads import resolve_n_jobs
+from cksc_dist.spec import RunSpec
+
+__all__ = ["SWEEPS", "compare", "method_names"]
+
+SWEEPS = {"alpha": ALPHAS, "sparsity": SPARSITIES}
+"""Parameters that CKSC may be drawn over."""
+
+
+def method_names(text: str) -> list[str]:
+    """Return methods by the names that were typed.
+
+    Examples
+    --------
+    >>> method_names("cksc,svm")
+    ['cksc', 'svm']
+    """
+    names = list(METHODS) if text == "all" else [name.strip().lower() for name in text.split(",")]
+    for name in names:
+        if name not in METHODS:
+            raise InputError(f"--method {name!r} is unknown; choose of {', '.join(METHODS)}, or all")
+    return names
+
+
+def compare(
+    store: str,
+    methods: Sequence[str],
+    protocol: Protocol,
+    choices: KernelChoices,
+    run: RunSpec,
+    screen: Screen,
+    *,
+    name: str = "evaluation",
+    title: str = "",
+    distances: str = "",
+    sparsity: int = 6,
+    alpha: float = 0.2,
+    sweeps: Sequence[str] = (),
+    report: Path | None = None,
+) -> xr.Dataset:
+    """Compare methods on a store with one cluster for all of it; say what came out.
+
+    Parameters
+    ----------
+    alpha
+        Of CKSC in the sweep over the sparsity.
+    sweeps
+        Names of `SWEEPS`.
+    report
+        Where the HTML file goes; None: no report.
+    """
+    work, workers = WorkScreen(screen), run.workers or resolve_n_jobs(-1)
+    with connected(run, workers) as client:
+        screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")
+        table = evaluate(
+            store,
+            methods,
+            protocol,
+            name=name,
+            title=title,
+            choices=choices,
+            distances=distances,
+            sparsity=sparsity,
+            run=run,
+            progress=work,
+            client=client,
+        )
+        for axis in sweeps:
+            values = SWEEPS[axis][::3] if protocol.quick else SWEEPS[axis]
+            sweep(store, table, axis, values, alpha=alpha, run=run, progress=work, client=client)
+    if "cksc" in methods:
+        example_model(store, table, progress=work, workers=workers)
+    about = table.attrs
+    screen.line("")
+    screen.line(f"{about['title']}: {about['protocol']}")
+    for line in comparison(table):
+        screen.line(line)
+    screen.line(f"in {in_time(about['seconds'])}; table: {store}, group results/{name}")
+    if report is not None:
+        screen.line(f"report: {write_report(store, report, name=name)}")
+    return table

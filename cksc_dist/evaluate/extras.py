@@ -1,0 +1,88 @@
+"""What an evaluation is drawn with besides its table: CKSC over a parameter, and a model whose decisions are shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import xarray as xr
+
+from cksc_dist.dist.progress import Progress
+from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
+from cksc_dist.evaluate.fits import run_fits
+from cksc_dist.models.training import train
+from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec, RunSpec, fingerprint
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.matrix import open_matrix
+
+__all__ = ["ALPHAS", "SPARSITIES", "example_model", "sweep"]
+
+ALPHAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+SPARSITIES = tuple(range(1, 21))
+
+
+def sweep(
+    store: str | Path | Folder,
+    table: xr.Dataset,
+    axis: str,
+    values: Sequence[float],
+    *,
+    alpha: float = ModelSpec.alpha,
+    run: RunSpec = RunSpec(),  # noqa: B008  frozen
+    progress: Progress | None = None,
+    client: Any = None,
+) -> xr.Dataset:
+    """Return the accuracy of CKSC against one parameter, on the splits of an evaluation, nothing tuned.
+
+    Parameters
+    ----------
+    table
+        Of `evaluate`.
+    axis
+        ``"alpha"`` or ``"sparsity"``; the other one stays at ``alpha``, or at the T0 of the evaluation.
+    values
+        Of that parameter.
+    """
+    folder, about = Folder.of(store), table.attrs
+    fixed: dict[str, Any] = {"alpha": alpha, "sparsity": about["sparsity"]} | {axis: list(values)}
+    tasks = protocol_tasks(
+        open_matrix(folder.url, about["distances"]).labels,
+        n_splits=about["n_splits"],
+        test_size=about["test_size"],
+        grid=fixed,
+        random_state=about["random_state"],
+    )
+    found = {"distances": about["distances"], "run": run, "progress": progress, "client": client}
+    return run_fits(folder, tasks, name=f"{about['name']}-{axis}", **found)
+
+
+def example_model(
+    store: str | Path | Folder, table: xr.Dataset, *, progress: Progress | None = None, workers: int | None = None
+) -> str:
+    """Train CKSC as tuning chose it for the first split, save it in the store, and return where.
+
+    Training is the same as that of the evaluation: the same rows, the same settings, the same seed.
+    """
+    folder, about = Folder.of(store), table.attrs
+    row = table.sel({"method": "cksc"})
+    chosen = json.loads(str(row.settings.values[int(row.chosen.values[0])]))
+    distance = DistanceSpec(**{part.name: chosen[part.name] for part in fields(DistanceSpec) if part.name in chosen})
+    matrices = about["distances"] if about.get("ready") else fingerprint(distance.resolved())
+    rows = SplitRows(about["random_state"], about["test_size"]).draw(open_matrix(folder.url, matrices).labels)[0]
+    model = f"{folder.url}/models/{about['name']}"
+    train(
+        folder.url,
+        model,
+        spec=ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen}),
+        kernel=KernelSpec(**{part.name: chosen[part.name] for part in fields(KernelSpec) if part.name in chosen}),
+        distances=matrices,
+        rows=rows,
+        seed=about["random_state"],
+        place="memory",
+        run=RunSpec(workers=workers),
+        progress=progress,
+    )
+    return model

@@ -1,0 +1,97 @@
+"""What a store holds of evaluations: their tables, sweeps over a parameter, and a model to look into."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import xarray as xr
+
+from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.models import load_model
+from cksc_dist.store.folder import Folder
+
+__all__ = ["Evaluation", "find_evaluations"]
+
+SWEPT = ("alpha", "sparsity")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """An evaluation in a store.
+
+    Parameters
+    ----------
+    name
+        Its name there.
+    table
+        Measures by method and split, in memory.
+    sweeps
+        Accuracy against a parameter, by its name.
+    model
+        CKSC as trained for the first split; None where none is kept.
+    damage
+        Why a model that is kept cannot be read.
+    """
+
+    name: str
+    table: xr.Dataset
+    sweeps: dict[str, xr.Dataset]
+    model: Any = None
+    damage: str = ""
+
+
+def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
+    """Return the evaluations of a store, the newest first, or before all others the one that is named.
+
+    Parameters
+    ----------
+    folder
+        The store.
+    name
+        Which comes first; it must be there.
+    """
+    tables = {each: _table(folder, each) for each in folder.names("results", folders_only=True)}
+    found = [each for each, table in tables.items() if table is not None and table.attrs.get("kind") == "evaluation"]
+    if not found:
+        raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.url}")
+    if name and name not in found:
+        raise StoreError(f"{folder.url} has no evaluation {name!r}; it has {', '.join(found)}")
+    found.sort(key=lambda each: (each != name, -_written(folder, each), each))
+    return [_evaluation(folder, each, tables) for each in found]
+
+
+def _table(folder: Folder, name: str) -> xr.Dataset | None:
+    """Return a table; None where there is none yet."""
+    if folder.read(f"results/{name}/zarr.json") is None:
+        return None
+    try:
+        store = folder.zarr(read_only=True)
+        table: xr.Dataset = folder.patiently(
+            lambda: xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
+        )
+    except (ValueError, LookupError, TypeError, RuntimeError, FileNotFoundError) as error:
+        raise StoreError(
+            f"{folder.url}/results/{name} is damaged ({error}); remove it, and run the evaluation again: fits that are "
+            "done are not repeated"
+        ) from error
+    return table
+
+
+def _written(folder: Folder, name: str) -> float:
+    """Return when a table was written; elsewhere than on this machine nobody says."""
+    return 0.0 if folder.local is None else (folder.local / "results" / name / "zarr.json").stat().st_mtime
+
+
+def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None]) -> Evaluation:
+    table = tables[name]
+    assert table is not None
+    sweeps = {axis: swept for axis in SWEPT if (swept := tables.get(f"{name}-{axis}")) is not None}
+    sweeps = {axis: swept for axis, swept in sweeps.items() if {axis, "split", "method"} <= set(swept.accuracy.dims)}
+    model, damage = None, ""
+    if folder.names(f"models/{name}"):
+        try:
+            model = load_model(f"{folder.url}/models/{name}")
+        except ModelFileError as error:
+            damage = str(error)
+    return Evaluation(name, table, sweeps, model, damage)
