@@ -10,16 +10,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cksc_dist.maths.dtw import pairwise_dtw
-    from cksc_dist.models import CKSC, DistanceKernel, load_model
+    from cksc_dist.models import CKSC, EKDL, JKSRC, KGDL, KKSVD, LCNNKSC, LPKSVD, DistanceKernel, load_model
     from cksc_dist.series import SeriesSet
     from cksc_dist.store.matrix import open_matrix
 
     __version__: str
 
-__all__ = ["CKSC", "DistanceKernel", "SeriesSet", "load_model", "open_matrix", "pairwise_dtw"]
+__all__ = [
+    "CKSC",
+    "EKDL",
+    "JKSRC",
+    "KGDL",
+    "KKSVD",
+    "LCNNKSC",
+    "LPKSVD",
+    "DistanceKernel",
+    "SeriesSet",
+    "load_model",
+    "open_matrix",
+    "pairwise_dtw",
+]
 
 _HOME = {
-    "CKSC": "cksc_dist.models",
+    **dict.fromkeys(("CKSC", "EKDL", "JKSRC", "KGDL", "KKSVD", "LCNNKSC", "LPKSVD"), "cksc_dist.models"),
     "DistanceKernel": "cksc_dist.models",
     "SeriesSet": "cksc_dist.series",
     "load_model": "cksc_dist.models",

@@ -285,7 +285,8 @@ def _inputs(
     transforms = [DistanceKernel(**kernel) for _ in pairs]
     known = [transform.fit_transform(D) for transform, (D, _) in zip(transforms, pairs, strict=True)]
     asked = [transform.transform(D) for transform, (_, D) in zip(transforms, pairs, strict=True)]
-    return (np.stack(known), np.stack(asked)) if method.takes == "kernels" else (known[0], asked[0])
+    several = method.takes == "kernels"
+    return (np.stack(known, axis=-1), np.stack(asked, axis=-1)) if several else (known[0], asked[0])
 
 
 def _measure(opened: list[_Opened], settings: dict[str, Any], train: Rows, test: Rows) -> Measures:

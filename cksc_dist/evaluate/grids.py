@@ -6,7 +6,7 @@ The first point of a grid is the plainest choice; where several do equally well,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import product
 from typing import Any
 
@@ -90,18 +90,6 @@ def modalities(dim_names: Sequence[str], dims: int) -> tuple[tuple[int, ...], ..
     return tuple(tuple(group) for group in groups.values())
 
 
-def _own_settings(method: str, sparsity: int, quick: bool) -> list[dict[str, Any]]:
-    """Return the settings of a method's own parameters: four of them, or two of them for a quick look."""
-    few = slice(2) if quick else slice(4)
-    if method == "1nn":
-        return [{}]
-    if method == "svm":
-        return [{"C": C} for C in ((10.0, 1.0) if quick else (10.0, 1.0, 100.0, 0.1))]
-    if method not in OWN:
-        raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
-    return [{"sparsity": sparsity, **own} for own in OWN[method][few]]
-
-
 OWN: dict[str, list[dict[str, Any]]] = {
     "cksc": [
         {"alpha": 0.2, "recall": "confident"},
@@ -109,8 +97,54 @@ OWN: dict[str, list[dict[str, Any]]] = {
         {"alpha": 0.05, "recall": "reconstruction"},
         {"alpha": 0.05, "recall": "confident"},
     ],
+    "kksvd": [
+        {"classifier": "distributive"},
+        {"classifier": "collective"},
+        {"classifier": "distributive", "sparsity": 2},
+        {"classifier": "collective", "sparsity": 2},
+    ],
+    "jksrc": [
+        {"form": "greedy"},
+        {"form": "convex", "shrinkage": 0.2},
+        {"form": "convex", "shrinkage": 0.1},
+        {"form": "convex", "shrinkage": 0.5},
+    ],
+    "lcnnksc": [
+        {"label_weight": 0.1, "decision": "one"},
+        {"label_weight": 0.1, "decision": "argmax"},
+        {"label_weight": 1.0, "decision": "argmax"},
+        {"label_weight": 0.01, "decision": "argmax"},
+    ],
+    "lpksvd": [
+        {"locality": 0.1, "label_weight": 1.0},
+        {"locality": 1.0, "label_weight": 1.0},
+        {"locality": 0.01, "label_weight": 1.0},
+        {"locality": 0.1, "label_weight": 0.1},
+    ],
+    "kgdl": [
+        {"shrinkage": 0.1},
+        {"shrinkage": 0.02},
+        {"shrinkage": 0.2},
+        {"coding": "omp"},
+    ],
+    "ekdl": [
+        {"coherence": 0.1, "label_weight": 0.1},
+        {"coherence": 0.1, "label_weight": 1.0},
+        {"coherence": 0.0, "label_weight": 0.1},
+        {"coherence": 0.2, "label_weight": 0.1},
+    ],
+    "svm": [{"C": 10.0}, {"C": 1.0}, {"C": 100.0}, {"C": 0.1}],
+    "1nn": [{}],
 }
-"""Settings of each method's own parameters, besides the sparsity."""
+"""Settings of each method's own parameters: four of them, of which a quick look takes two."""
+
+
+def _own_settings(method: str, sparsity: int, quick: bool) -> list[dict[str, Any]]:
+    """Return the settings of a method's own parameters; a sparsity where it has one."""
+    if method not in OWN:
+        raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
+    common = {"sparsity": sparsity} if any(part.name == "sparsity" for part in fields(METHODS[method].spec)) else {}
+    return [common | own for own in OWN[method][: 2 if quick else 4]]
 
 
 def grid_points(

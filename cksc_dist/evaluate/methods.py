@@ -8,6 +8,12 @@ from typing import Any, Literal
 
 from cksc_dist.evaluate.references import KernelSVM, KernelSVMSpec, NearestNeighbour, NearestNeighbourSpec
 from cksc_dist.models.cksc import CKSC
+from cksc_dist.models.ekdl import EKDL, EKDLSpec
+from cksc_dist.models.jksrc import JKSRC, JKSRCSpec
+from cksc_dist.models.kgdl import KGDL, KGDLSpec
+from cksc_dist.models.kksvd import KKSVD, KKSVDSpec
+from cksc_dist.models.lcnnksc import LCNNKSC, LCNNKSCSpec
+from cksc_dist.models.lpksvd import LPKSVD, LPKSVDSpec
 from cksc_dist.spec import ModelSpec
 
 __all__ = ["METHODS", "REFERENCES", "Method"]
@@ -47,6 +53,12 @@ class Method:
 
 METHODS: dict[str, Method] = {
     "cksc": Method("CKSC", ModelSpec, CKSC),
+    "kksvd": Method("K-KSVD", KKSVDSpec, KKSVD),
+    "jksrc": Method("JKSRC", JKSRCSpec, JKSRC, "kernels", "reconstructed on Gram matrices; one kernel a modality"),
+    "lcnnksc": Method("LC-NNKSC", LCNNKSCSpec, LCNNKSC),
+    "lpksvd": Method("LP-KSVD", LPKSVDSpec, LPKSVD, remark="how near an atom is, is a reconstruction"),
+    "kgdl": Method("KGDL", KGDLSpec, KGDL, remark="lines in feature space in the place of subspaces"),
+    "ekdl": Method("EKDL", EKDLSpec, EKDL, remark="reconstructed on a Gram matrix"),
     "1nn": Method("1-NN on the distance", NearestNeighbourSpec, NearestNeighbour, "distances"),
     "svm": Method("SVM on the kernel", KernelSVMSpec, KernelSVM),
 }

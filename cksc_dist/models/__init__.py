@@ -8,13 +8,19 @@ from typing import Any
 from cksc_dist.errors import ModelFileError
 from cksc_dist.models.cksc import CKSC
 from cksc_dist.models.distance_kernel import DistanceKernel
+from cksc_dist.models.ekdl import EKDL
+from cksc_dist.models.jksrc import JKSRC
 from cksc_dist.models.kernel_classifier import KernelClassifier
+from cksc_dist.models.kgdl import KGDL
+from cksc_dist.models.kksvd import KKSVD
+from cksc_dist.models.lcnnksc import LCNNKSC
+from cksc_dist.models.lpksvd import LPKSVD
 from cksc_dist.store.model_files import read_model
 
-__all__ = ["CKSC", "DistanceKernel", "load_model"]
+__all__ = ["CKSC", "EKDL", "JKSRC", "KGDL", "KKSVD", "LCNNKSC", "LPKSVD", "DistanceKernel", "load_model"]
 
 
-_METHODS: tuple[type[KernelClassifier], ...] = (CKSC,)
+_METHODS: tuple[type[KernelClassifier], ...] = (CKSC, KKSVD, JKSRC, LCNNKSC, LPKSVD, KGDL, EKDL)
 
 
 def load_model(path: str | Path) -> Any:

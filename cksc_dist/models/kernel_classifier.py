@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d,
 from cksc_dist.errors import InputError, ModelFileError
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
+from cksc_dist.models.kernel_stack import DtwStack, PrecomputedStack, RbfStack
 from cksc_dist.series import SeriesSet, label_array
 from cksc_dist.spec import KERNELS, DistanceSpec, KernelSpec, check_choice, check_count, check_number
 from cksc_dist.store.model_files import read_model, write_model
@@ -35,7 +36,9 @@ Float = NDArray[np.float64]
 Index = NDArray[np.int64]
 Arrays = dict[str, NDArray[Any]]
 
-INPUTS: dict[str, type[KernelInput]] = {kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput)}
+INPUTS: dict[str, type[KernelInput]] = {
+    kind.__name__: kind for kind in (PrecomputedInput, RbfInput, DtwInput, PrecomputedStack, RbfStack, DtwStack)
+}
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
     def _recall(self, X: Any) -> tuple[NDArray[Any], sparse.csr_array]:
         """Return kernel rows on the support, and the codes, of new samples."""
         check_is_fitted(self)
-        if isinstance(self._source, RbfInput):
+        if self._source.takes_vectors:
             X = validate_data(self, X, reset=False, dtype=np.float64)
         return self._recall_checked(X)
 
@@ -230,7 +233,11 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         rows, codes = self._recall(X)
         shares, far = self._scores(rows, codes)
         decided = np.where(far, self._largest_class, shares.argmax(axis=1))
-        return self.classes_[decided], shares[np.arange(len(shares)), decided], np.diff(codes.indptr).astype(np.int64)
+        return self.classes_[decided], shares[np.arange(len(shares)), decided], self._atoms_used(codes)
+
+    def _atoms_used(self, codes: sparse.csr_array) -> Index:
+        """Return how many atoms each decision is made of."""
+        return np.diff(codes.indptr).astype(np.int64)
 
     def transform(self, X: Any) -> Float:
         """Return the codes of new samples, (n, k), dense."""
@@ -251,9 +258,9 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         """
         check_count("top", top)
         check_is_fitted(self)
-        _check_one_sample(z, 2 if isinstance(self._source, DtwInput) else 1)
+        _check_one_sample(z, self._source.sample_ndim)
         # a vector alone never has the names that vectors in a table have: they are not asked for here
-        one = check_array([z], dtype=np.float64) if isinstance(self._source, RbfInput) else [z]
+        one = check_array([z], dtype=np.float64) if self._source.takes_vectors else [z]
         return self._explanations(*self._recall_checked(one), top)[0]
 
     def explain_many(self, X: Any, top: int = 5) -> list[Explanation]:
@@ -284,7 +291,8 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         decided = np.where(far, self._largest_class, shares.argmax(axis=1))
         weights = codes @ self._support_atoms  # U g, one sample a row
         weights.sort_indices()  # of equal weights the earlier row is named first
-        class_weight, gram = self._class_weight(), self._gram()
+        class_weight, used = self._class_weight(), self._atoms_used(codes)
+        similarity = self._similarities(rows, codes, weights)
         return [
             Explanation(
                 label=self.classes_[decided[i]].item(),
@@ -293,12 +301,19 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
                 samples=self._sample_parts(*_row(weights, i), top),
                 atoms=self._atom_parts(*_row(codes, i), class_weight, top),
                 n_samples=len(_row(weights, i)[0]),
-                n_atoms=len(_row(codes, i)[0]),
-                similarity=_similarity(rows[i], _row(weights, i), _row(codes, i), gram),
+                n_atoms=int(used[i]),
+                similarity=float(similarity[i]),
                 far_away=bool(far[i]),
             )
             for i in range(len(rows))
         ]
+
+    def _similarities(self, rows: NDArray[Any], codes: sparse.csr_array, weights: sparse.csr_array) -> Float:
+        """Return the cosine of each sample with what it is rebuilt as; ``weights`` is U g, one sample a row."""
+        gram = self._gram()
+        return np.array(
+            [_similarity(rows[i], _row(weights, i), _row(codes, i), gram) for i in range(len(rows))], dtype=np.float64
+        )
 
     def _sample_parts(self, positions: Index, weight: Float, top: int) -> tuple[SamplePart, ...]:
         """Return the training samples of largest weight, given their positions in the support."""
@@ -343,9 +358,8 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
             "class_type": self.classes_.dtype.str,
             "n_iter": self.n_iter_,
             **self._more_settings(),
+            **source.settings(),
         }
-        if isinstance(source, DtwInput):
-            settings |= {"distance": asdict(source.distance), "kernel": asdict(source.kernel)}
         if self.origin_ is not None:
             settings["origin"] = self.origin_
         if hasattr(self, "feature_names_in_"):

@@ -7,6 +7,7 @@ that carry weight (`keep`), and gives kernel rows of new samples with those alon
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -34,6 +35,13 @@ Arrays = dict[str, NDArray[Any]]
 class KernelInput(Protocol):
     """What a model asks of the source of its kernel."""
 
+    takes_vectors: bool
+    """Whether samples are vectors, which scikit-learn can check."""
+
+    @property
+    def sample_ndim(self) -> int:
+        """Dimensions of one sample."""
+
     def learn(self, X: Any, n_jobs: int | None) -> NDArray[Any]:
         """Return the kernel of the training samples, and remember what new ones will need."""
 
@@ -46,6 +54,9 @@ class KernelInput(Protocol):
     @property
     def n_features(self) -> int:
         """Width of the input."""
+
+    def settings(self) -> dict[str, Any]:
+        """Return what has to be saved besides arrays."""
 
     def arrays(self) -> Arrays:
         """Return what has to be saved."""
@@ -69,6 +80,9 @@ class PrecomputedInput:
     repair
         What is done about negative eigenvalues; a kernel without any stays as it is.
     """
+
+    takes_vectors = False
+    sample_ndim = 1
 
     def __init__(self, repair: Literal["clip", "flip"] | None = None) -> None:
         check_choice("repair", repair, REPAIRS)
@@ -144,6 +158,10 @@ class PrecomputedInput:
         """Number of training samples."""
         return self.n_train
 
+    def settings(self) -> dict[str, Any]:
+        """Return what has to be saved besides arrays."""
+        return {}
+
     def arrays(self) -> Arrays:
         """Return the columns that carry weight, the width, and the repair."""
         out = {"support": self.support, "n_train": np.array([self.n_train])}
@@ -172,6 +190,9 @@ def _saved_repair(arrays: Arrays) -> SpectralRepair | None:
 
 class RbfInput:
     """Vectors and ``exp(-gamma |x - z|^2)``; gamma None: 1 / (2 mean(|x - z|)^2) over the training pairs."""
+
+    takes_vectors = True
+    sample_ndim = 1
 
     def __init__(self, gamma: float | None = None) -> None:
         self.gamma = gamma
@@ -212,6 +233,10 @@ class RbfInput:
         """Length of a vector."""
         return int(self.vectors.shape[1])
 
+    def settings(self) -> dict[str, Any]:
+        """Return what has to be saved besides arrays."""
+        return {}
+
     def arrays(self) -> Arrays:
         """Return the kept vectors and gamma."""
         return {"vectors": self.vectors, "gamma": np.array([self.gamma], dtype=np.float64)}
@@ -236,6 +261,9 @@ class DtwInput:
     The distance is DTW unless the settings name another metric. Series keep all their dimensions, also where the
     settings compare only some.
     """
+
+    takes_vectors = False
+    sample_ndim = 2
 
     def __init__(self, distance: DistanceSpec, kernel: KernelSpec) -> None:
         self.distance, self.kernel = distance, kernel
@@ -348,6 +376,10 @@ class DtwInput:
     def n_features(self) -> int:
         """Number of dimensions of the series, whether they are compared or not."""
         return int(self.series[0].shape[1])
+
+    def settings(self) -> dict[str, Any]:
+        """Return what has to be saved besides arrays."""
+        return {"distance": asdict(self.distance), "kernel": asdict(self.kernel)}
 
     def arrays(self) -> Arrays:
         """Return the kept series, the bandwidth and the repair."""
