@@ -1,7 +1,7 @@
 """What does a decision look like? Draws ``docs/decision.png``: a series and those that it is rebuilt from.
 
 Made gestures of two dimensions. Of the held-out series that are decided rightly, the one whose confidence is
-nearest to two thirds is taken: it shows what partly sure means. Needs matplotlib (the extra ``bench``).
+nearest to two thirds is taken: it shows what partly sure means.
 
     python benchmarks/picture.py [--output docs/decision.png] [--seed 2]
 """

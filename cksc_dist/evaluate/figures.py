@@ -21,9 +21,10 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
+from cksc_dist.evaluate.methods import METHODS, REFERENCES
+
 __all__ = [
     "COLOURS",
-    "METHOD_NAMES",
     "accuracy_by_split",
     "class_colours",
     "confusion",
@@ -55,17 +56,6 @@ COUNTED = 14
 
 _LINK, _URL = re.compile(r"^#(.+)$"), re.compile(r"url\(#([^)]+)\)")
 
-METHOD_NAMES = {
-    "cksc": "CKSC",
-    "kksvd": "K-KSVD",
-    "jksrc": "JKSRC",
-    "lcnnksc": "LC-NNKSC",
-    "lpksvd": "LP-KSVD",
-    "kgdl": "KGDL",
-    "ekdl": "EKDL",
-    "1nn": "1-NN on the distances",
-    "svm": "SVM on the kernel",
-}
 TERM_NAMES = {
     "reconstruction": "reconstruction ‖Φ(X) − Φ(X)UG‖²",
     "ridge": "ridge β‖UG‖²",
@@ -75,7 +65,7 @@ TERM_NAMES = {
 
 def method_name(method: str) -> str:
     """Return what people call a method."""
-    return METHOD_NAMES.get(method, method)
+    return METHODS[method].title if method in METHODS else method
 
 
 def shortened(text: Any, most: int = 18) -> str:
@@ -377,7 +367,7 @@ def _known(values: ArrayLike) -> Float:
 
 
 def _method_colour(method: str) -> str:
-    return BLUE if method == "cksc" else "#9a6a00" if method in ("1nn", "svm") else FAINT
+    return BLUE if method == "cksc" else "#9a6a00" if method in REFERENCES else FAINT
 
 
 def _name_rows(axes: Axes, methods: Sequence[str]) -> None:

@@ -71,7 +71,8 @@ class SplitRows:
         """
         try:
             split = StratifiedShuffleSplit(1, test_size=self.test_size, random_state=self.seed)
-            train, test = next(split.split(labels, labels))
+            # in the order of the store, which training from it takes rows in as well
+            train, test = (np.sort(part) for part in next(split.split(labels, labels)))
         except ValueError as error:
             raise InputError(
                 f"the {len(labels)} rows cannot be split with test_size={self.test_size}: {error}"

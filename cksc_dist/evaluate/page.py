@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Literal
 
-__all__ = ["Cell", "Picture", "cards", "page", "pictures", "table", "text"]
+__all__ = ["Cell", "Picture", "cards", "definitions", "details", "heading", "page", "pictures", "table", "text"]
 
 STYLE = """\
 :root { --ink: #22282f; --faint: #57606a; --rule: #d5d9de; --blue: #0072b2; --pale: #eaf3f9; }
@@ -98,9 +98,7 @@ class Picture:
     def html(self) -> str:
         """Return the figure with its caption."""
         classes = {"one": "", "small": "small", "medium": "medium", "pairs": "figures"}[self.size]
-        inner = "".join(
-            drawing if self.size == "one" else f"<div>{drawing}</div>" for drawing in self.drawings
-        )
+        inner = "".join(drawing if self.size == "one" else f"<div>{drawing}</div>" for drawing in self.drawings)
         body = f'<div class="{classes}">{inner}</div>' if classes else inner
         whole = ' class="whole"' if self.size in ("pairs", "medium") else ""
         caption = f"<figcaption><b>{escape(self.title)}</b>{escape(self.caption)}</figcaption>"
@@ -135,6 +133,16 @@ class Cell:
             bar = f'<span class="bar"><i style="width:{100 * min(max(self.share, 0.0), 1.0):.1f}%"></i></span>'
         remark = f" <small>{escape(self.remark)}</small>" if self.remark else ""
         return f'<td class="{self.kind}">{bar}{escape(self.text)}{remark}</td>'
+
+
+def heading(level: int, words: str) -> str:
+    """Return a heading; 1 is the title."""
+    return f"<h{level}>{escape(words)}</h{level}>"
+
+
+def details(summary: str, content: str) -> str:
+    """Return what is shown when it is asked for; ``content`` is HTML of these functions."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def text(words: str, kind: str = "") -> str:

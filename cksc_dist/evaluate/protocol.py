@@ -90,8 +90,7 @@ class Protocol:
         found = []
         for split in range(self.n_splits):
             whole = SplitRows(self.random_state + split, self.test_size)
-            _, counts = np.unique(labels[whole.draw(labels)[0]], return_counts=True)
-            folds = min(self.n_folds, int(counts.min()))
+            folds = min(self.n_folds, _smallest_class(labels, whole))
             if folds < 2:
                 raise InputError(
                     f"split {split}: a class has one row in the training part, which cannot be cross-validated; leave "
@@ -236,12 +235,18 @@ def evaluate(
         "sparsity": int(sparsity),
         "distances": base,
         "ready": int(choices.distances is None),
+        "smallest_class": min(_smallest_class(labels, task.rows) for task in final),
         "protocol": str(protocol),
         "versions": json.dumps(_versions()),
         "seconds": round(time.perf_counter() - begin, 1),
     }
     write_table(folder, name, table)
     return table
+
+
+def _smallest_class(labels: NDArray[Any], rows: Any) -> int:
+    """Return how many training rows the smallest class has."""
+    return int(np.unique(labels[rows.draw(labels)[0]], return_counts=True)[1].min())
 
 
 def _fingerprints(point: Point) -> tuple[str, ...]:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import xarray as xr
 
-from cksc_dist.evaluate.methods import METHODS, REFERENCES
+from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.paper import TABLE2
 
-__all__ = ["LEVEL", "comparison", "markdown"]
+__all__ = ["LEVEL", "comparison", "markdown", "ordered_methods"]
 
 LEVEL = 0.05
 """Below this p value a method is said to differ from the best."""
+
+
+def ordered_methods(names: Iterable[str]) -> list[str]:
+    """Return methods as a table has them: CKSC and those that it is compared with, then the reference lines.
+
+    Examples
+    --------
+    >>> ordered_methods(["svm", "kksvd", "cksc"])
+    ['cksc', 'kksvd', 'svm']
+    """
+    known = set(names)
+    return [name for name in METHODS if name in known]
 
 
 def comparison(table: xr.Dataset) -> list[str]:
@@ -51,8 +63,7 @@ def markdown(tables: Sequence[xr.Dataset]) -> str:
 
     Bold: the best of a column, and what a two-sided paired t-test at 5 % does not tell from it.
     """
-    names = [method for method in METHODS if any(method in table["method"].values for table in tables)]
-    ordered = [name for name in names if name not in REFERENCES] + [name for name in names if name in REFERENCES]
+    ordered = ordered_methods(name for table in tables for name in table["method"].values)
     lines = [
         "| | " + " | ".join(table.attrs["title"] for table in tables) + " |",
         "|---|" + "---|" * len(tables),

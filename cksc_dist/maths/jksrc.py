@@ -5,8 +5,8 @@ set is the dictionary. X (N x M) holds one code for each kernel, with non-zeros 
 
     f(X) = sum_m K^m_zz - 2 k_z^m' x^m + x^m' K^m x^m
 
-Greedy, T0 times: add the row j of largest ``sum_m (k_z^m - K^m x^m)_j^2 / K^m_jj``, solve every kernel anew on the common
-support. Where a sample depends on the support in one kernel, that kernel goes without it.
+Greedy, T0 times: add the row j of largest ``sum_m (k_z^m - K^m x^m)_j^2 / K^m_jj``, solve every kernel anew on the
+common support. Where a sample depends on the support in one kernel, that kernel goes without it.
 
 Convex: minimise ``f(X) + lambda sum_j |X_j|`` with |X_j| the Euclidean norm of a row; lambda is a share of lambda_max =
 ``2 max_j |(k_z)_j|``, from which on X = 0. Solved row by row (block coordinate descent) on the rows in use, with

@@ -2,9 +2,10 @@
 
     out[i, v] = sum_j K[i, j] V[j, v]
 
-Four rows of K and eight columns of V at a time (sixteen where registers are wide) are summed in registers; j goes in blocks, so that the part of V in use
-stays in the first cache. A sum is carried from block to block: its bits depend on neither the blocks nor the rows
-that are computed side by side. K may be float32; sums are float64, each product and sum rounded once.
+Four rows of K and eight columns of V at a time (sixteen where registers are wide) are summed in registers; j goes in
+blocks, so that the part of V in use stays in the first cache. A sum is carried from block to block: its bits depend on
+neither the blocks nor what is computed side by side. K may be float32; sums are float64, each product and sum rounded
+once.
 """
 
 from __future__ import annotations

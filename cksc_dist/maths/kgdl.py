@@ -20,10 +20,10 @@ Atoms, one after the other. With all others fixed, J falls as v_r' K~ T_r K~ v_r
 
 so d_r belongs at the top eigenvector of M_r = sum_i a_ri phi_i phi_i' - sum_{j != r} (a^r . a^j) d_j d_j' (v_r at that
 of the pencil (K~ T_r K~, K~)). Every vector that M_r gives is a combination of the samples that use atom r and of the
-atoms that they use besides; so neither M_r nor a root of K~ is ever formed. A few steps of Lanczos from the present d_r,
-in coefficients c on those p vectors with their Gram matrix Gp (M_r is c -> w * (Gp c) there, w the factors above), give
-a Ritz vector that is at least as good as d_r itself: J never rises. An atom that nobody uses becomes the worst rebuilt
-sample.
+atoms that they use besides; so neither M_r nor a root of K~ is ever formed. A few steps of Lanczos from the present
+d_r, in coefficients c on those p vectors with their Gram matrix Gp (M_r is c -> w * (Gp c) there, w the factors
+above), give a Ritz vector that is at least as good as d_r itself: J never rises. An atom that nobody uses becomes the
+worst rebuilt sample.
 
 Classifier: ridge regression of labels on codes (`cksc_dist.maths.label_regression`).
 """

@@ -326,9 +326,7 @@ def _improve_atoms(
 
 
 @compiled
-def _atom_linear(
-    j: int, mine: Index, labelled: Float, users: tuple[Index, Index, Float], W: Float, KU: Float
-) -> Float:
+def _atom_linear(j: int, mine: Index, labelled: Float, users: tuple[Index, Index, Float], W: Float, KU: Float) -> Float:
     """Return c of atom j on the samples ``mine``."""
     edges, samples, codes = users
     linear = np.zeros(len(mine))

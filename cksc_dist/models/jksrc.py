@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -202,8 +203,7 @@ class JKSRC(KernelClassifier):
     def _atoms_used(self, codes: Any) -> Index:
         """Return how many training samples each decision is made of, whatever the kernel."""
         samples = codes.indices % self.n_train_
-        edges = codes.indptr
-        return np.array([len(np.unique(samples[a:b])) for a, b in zip(edges[:-1], edges[1:], strict=True)], np.int64)
+        return np.array([len(np.unique(samples[a:b])) for a, b in pairwise(codes.indptr)], np.int64)
 
     def _similarities(self, rows: NDArray[Any], codes: Any, weights: Any) -> Float:
         """Return the cosine in the space of all kernels together."""

@@ -70,8 +70,8 @@ class LCNNKSCSpec:
 class LCNNKSC(DictionaryClassifier):
     """Label-consistent non-negative kernel sparse coding: atoms of one class each, drawn to the labels.
 
-    Of B. Hosseini, F. Huelsmann, M. Botsch and B. Hammer (ICANN 2016). A sample is rebuilt from a few atoms, none with a
-    negative weight, and an atom from a few training samples of one class. With ``decision="argmax"`` a class share
+    Of B. Hosseini, F. Huelsmann, M. Botsch and B. Hammer (ICANN 2016). A sample is rebuilt from a few atoms, none with
+    a negative weight, and an atom from a few training samples of one class. With ``decision="argmax"`` a class share
     is the share of the weight that lies in the class; with ``"one"`` it is in inverse proportion to the squared
     distance of that weight to 1.
 

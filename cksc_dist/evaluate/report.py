@@ -1,0 +1,279 @@
+"""The report: one HTML file with pictures inside, for people who look rather than read.
+
+First the table with the paper's figures beside ours, then the figures, then settings and versions. Of a model alone:
+what it has learnt, and how.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from cksc_dist.errors import ModelFileError
+from cksc_dist.evaluate.figures import accuracy_by_split, confusion, interpretability, small_confusion, svg, sweep
+from cksc_dist.evaluate.fit_tasks import SplitRows
+from cksc_dist.evaluate.methods import METHODS
+from cksc_dist.evaluate.model_sections import decision_section, model_pictures, model_settings
+from cksc_dist.evaluate.page import Cell, Picture, cards, definitions, details, heading, page, pictures, table, text
+from cksc_dist.evaluate.paper import TABLE2
+from cksc_dist.evaluate.results import Evaluation, find_evaluations
+from cksc_dist.evaluate.tables import LEVEL, ordered_methods
+from cksc_dist.models import load_model
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.model_files import model_digest
+
+__all__ = ["write_report"]
+
+SWEPT = {
+    "alpha": ("alpha, the weight of the discriminative term", "Accuracy against alpha"),
+    "sparsity": ("T0, the most non-zeros of a code and of an atom", "Accuracy against T0"),
+}
+
+
+def write_report(source: str | Path, path: str | Path, *, name: str = "") -> Path:
+    """Write the report of a store's evaluations, or of a saved model, and return where it is.
+
+    Parameters
+    ----------
+    source
+        A store, or a model: a folder or URL.
+    path
+        The HTML file.
+    name
+        Which evaluation comes first; left out: the newest.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    content = _model_page(str(source)) if _is_model(source) else _store_page(Folder(source), name)
+    partial = target.with_name(f"{target.name}.partial")
+    partial.write_text(content, encoding="utf-8")
+    partial.replace(target)
+    return target
+
+
+def _is_model(source: str | Path) -> bool:
+    try:
+        model_digest(source)
+    except ModelFileError:
+        return False
+    return True
+
+
+def _model_page(url: str) -> str:
+    model = load_model(url)
+    title = f"{type(model).__name__} model {url.rstrip('/').rsplit('/', 1)[-1]}"
+    facts = [
+        (type(model).__name__, "method"),
+        (f"{len(model.classes_)}", "classes"),
+        (f"{model.dictionary_.shape[1]:,}", "atoms"),
+        (f"{len(model.support_):,} of {model.n_train_:,}", "training samples carry weight"),
+        (f"{float(np.mean(model.interpretability_)):.2f}", "mean interpretability IP"),
+    ]
+    body = [heading(1, title), cards(facts), heading(2, "What it has learnt"), pictures(model_pictures(model))]
+    return page(title, [*body, heading(2, "Settings"), definitions(model_settings(model))])
+
+
+def _store_page(folder: Folder, name: str) -> str:
+    evaluations = find_evaluations(folder, name)
+    first = evaluations[0]
+    title = f"{first.table.attrs['title']}: a comparison of kernel sparse coding methods"
+    body = [heading(1, title), *_evaluation_parts(folder, first)]
+    for other in evaluations[1:]:
+        about = other.table.attrs
+        body += [heading(2, f"Another evaluation: {other.name}"), text(about["protocol"], "note"), _table(other.table)]
+    return page(title, body)
+
+
+def _evaluation_parts(folder: Folder, evaluation: Evaluation) -> list[str]:
+    measured = evaluation.table
+    body = [
+        text(measured.attrs["protocol"]),
+        cards(_facts(measured)),
+        _table(measured),
+        text(_remarks(measured), "note"),
+        heading(2, "The methods"),
+        pictures(_method_pictures(evaluation)),
+        heading(2, "Which classes are taken for which"),
+        pictures(_confusions(measured)),
+    ]
+    if evaluation.model is not None:
+        body += [heading(2, "What CKSC has learnt"), pictures(model_pictures(evaluation.model))]
+        split = SplitRows(int(measured.attrs["random_state"]), float(measured.attrs["test_size"]))
+        body += decision_section(folder, evaluation.model, split)
+    elif evaluation.damage:
+        body += [text(f"The model that is kept cannot be read: {evaluation.damage}", "note")]
+    return [*body, heading(2, "Settings and versions"), *_settings(measured)]
+
+
+def _facts(measured: xr.Dataset) -> list[tuple[str, str]]:
+    """Return what stands out."""
+    best = measured.attrs["best"]
+    paper = TABLE2.get(measured.attrs["title"], {})
+    found = []
+    for method in dict.fromkeys(["cksc", best, "svm", "1nn"]):
+        if method in measured["method"].values:
+            accuracy = 100 * float(measured.accuracy.sel({"method": method}).mean())
+            known = f", in the paper {paper[method]:.1f} %" if method in paper else ""
+            found.append((f"{accuracy:.1f} %", f"{METHODS[method].title}{' (best)' if method == best else ''}{known}"))
+    if "cksc" in measured["method"].values:
+        used = float(measured.atoms_used.sel({"method": "cksc"}).mean())
+        found.append((f"{used:.1f}", f"atoms in a decision of CKSC, at most {measured.attrs['sparsity']}"))
+    return found
+
+
+def _table(measured: xr.Dataset) -> str:
+    """Return the table of all methods."""
+    paper = TABLE2.get(measured.attrs["title"], {})
+    header = [
+        "method",
+        "accuracy in %",
+        "in the paper",
+        "macro F1",
+        "IP",
+        "calibration",
+        "atoms",
+        "a fit",
+        "against best",
+    ]
+    lines, kinds = [], []
+    low = max(0.0, float(measured.accuracy.min()) - 0.1)
+    for method in ordered_methods(measured["method"].values):
+        row = measured.sel({"method": method})
+        accuracy = 100 * row.accuracy.values
+        spread = f"± {accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else ""
+        share = (accuracy.mean() / 100 - low) / (1 - low)
+        seconds = float((row.train_seconds + row.predict_seconds).mean())
+        lines.append(
+            [
+                Cell(METHODS[method].title, kind="left"),
+                Cell(f"{accuracy.mean():.1f}", spread, share),
+                Cell(f"{paper[method]:.1f}" if method in paper else ""),
+                Cell(_number(100 * float(row.macro_f1.mean()), 1)),
+                Cell(_number(float(row.interpretability.mean()), 2)),
+                Cell(_number(float(row.calibration.mean()), 3)),
+                Cell(_number(float(row.atoms_used.mean()), 1)),
+                Cell(f"{1000 * seconds:.0f} ms"),
+                Cell(_against(row, method == measured.attrs["best"]), kind="left"),
+            ]
+        )
+        kinds.append("own" if method == "cksc" else "apart" if method in ("1nn",) else "")
+    return table(header, lines, kinds, left=(0, 8))
+
+
+def _against(row: xr.Dataset, is_best: bool) -> str:
+    """Say how a method stands to the best one."""
+    if is_best:
+        return "best"
+    plain, corrected = float(row.p_value), float(row.p_corrected)
+    return f"{'worse' if plain < LEVEL else 'level'}, p = {plain:.3f} (corrected {corrected:.3f})"
+
+
+def _number(value: float, digits: int) -> str:
+    return "" if np.isnan(value) else f"{value:.{digits}f}"
+
+
+def _remarks(measured: xr.Dataset) -> str:
+    """Return what a reader of the table must know."""
+    known = [f"{METHODS[name].title}: {METHODS[name].remark}." for name in measured["method"].values]
+    remarks = " ".join(line for line in known if not line.endswith(": ."))
+    return (
+        "Bars begin ten points below the worst split. Mean and standard deviation of the splits; p values of two-sided "
+        "paired t-tests against the best method, and corrected for the samples that splits share (Nadeau and Bengio). "
+        "IP: share of an atom's weight in its strongest class. Calibration: expected error of the confidence. "
+        "The splits of the paper are not known. " + remarks
+    )
+
+
+def _method_pictures(evaluation: Evaluation) -> list[Picture]:
+    """Return the figures that compare methods."""
+    measured = evaluation.table
+    methods = ordered_methods(measured["method"].values)
+    paper = {name: value for name, value in TABLE2.get(measured.attrs["title"], {}).items() if name in methods}
+    accuracies = {name: measured.accuracy.sel({"method": name}).values for name in methods}
+    found = [
+        Picture(
+            "Accuracy of every split",
+            "A dot is a split, the line their mean" + (", the diamond the paper's figure." if paper else "."),
+            [svg(accuracy_by_split(accuracies, paper), title="accuracy of every split")],
+        )
+    ]
+    means = {name: float(measured.interpretability.sel({"method": name}).mean()) for name in methods}
+    if any(np.isfinite(value) for value in means.values()):
+        found.append(
+            Picture(
+                "Interpretability of the atoms",
+                "Mean share of an atom's weight in its strongest class: 1 where every atom is of one class.",
+                [svg(interpretability(means), title="mean interpretability")],
+            )
+        )
+    for axis, swept in evaluation.sweeps.items():
+        label, title = SWEPT[axis]
+        curves = {
+            str(name): swept.accuracy.sel({"method": name}).transpose("split", axis).values
+            for name in swept["method"].values
+        }
+        caption = "CKSC with nothing tuned; mean of the splits, and one standard deviation."
+        smallest = int(measured.attrs.get("smallest_class", 0))
+        if axis == "sparsity" and smallest:
+            caption += (
+                f" A class has as few as {smallest} training samples, and no more atoms than that: beyond it T0 "
+                "changes only the bound on codes."
+            )
+        found.append(Picture(title, caption, [svg(sweep(swept[axis].values, curves, label), title=title)]))
+    return found
+
+
+def _confusions(measured: xr.Dataset) -> list[Picture]:
+    """Return the confusion matrices: one with names, the others small."""
+    classes = [str(name) for name in measured["class"].values]
+    methods = ordered_methods(measured["method"].values)
+    large = "cksc" if "cksc" in methods else methods[0]
+    counts = {name: measured.confusion.sel({"method": name}).values for name in methods}
+    found = [
+        Picture(
+            METHODS[large].title,
+            "Rows are true classes, columns decisions, over all splits; blue is right, vermilion wrong.",
+            [svg(confusion(counts[large], classes), title=f"confusion matrix of {METHODS[large].title}")],
+        )
+    ]
+    others = [name for name in methods if name != large]
+    if others:
+        drawn = [svg(small_confusion(counts[name], name), title=f"confusion matrix of {name}") for name in others]
+        found.append(Picture("The others", "The same order of classes.", drawn, "small"))
+    return found
+
+
+def _settings(measured: xr.Dataset) -> list[str]:
+    """Return what was tuned and chosen, and what it was run with."""
+    about = measured.attrs
+    lines = []
+    for method in measured["method"].values:
+        row = measured.sel({"method": method})
+        settings = [str(each) for each in row.settings.values]
+        chosen = [settings[int(at)] for at in row.chosen.values]
+        counts = sorted(((chosen.count(each), each) for each in set(chosen)), reverse=True)
+        often = "; ".join(f"{count} times {_plainly(each)}" for count, each in counts)
+        seconds = float(row.tuning_seconds.sum())
+        lines.append(
+            [
+                Cell(METHODS[method].title, kind="left"),
+                Cell(str(sum(1 for each in settings if each))),
+                Cell(f"{seconds:,.0f} s"),
+                Cell(often, kind="wrap left"),
+            ]
+        )
+    kept = {key: about[key] for key in ("n_splits", "test_size", "n_folds", "random_state", "sparsity", "distances")}
+    items = [(key.replace("_", " "), str(value)) for key, value in kept.items()]
+    items += [(key, value) for key, value in json.loads(about["versions"]).items()]
+    return [
+        table(["method", "points", "tuning took", "chosen, over the splits"], lines, left=(0, 3)),
+        details("All settings and versions", definitions(items)),
+    ]
+
+
+def _plainly(settings: str) -> str:
+    """Return settings as text."""
+    return ", ".join(f"{name} {value}" for name, value in json.loads(settings).items())
