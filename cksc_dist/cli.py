@@ -133,6 +133,17 @@ examples:
   cksc evaluate taps.zarr --mode dependent independent --window none 0.1 --factor 0.25 0.5 1 2
   cksc evaluate taps.zarr --sweep alpha sparsity --report taps.html --scheduler tcp://head:8786
 """
+_REPORT = """\
+Write a report to look at: one HTML file with pictures inside, which needs no network.
+
+Of a store: its evaluations (cksc evaluate), the newest first: the table, accuracy of every split, confusion matrices,
+what CKSC has learnt, and single decisions with the series that they are made of. Of a model: what it has learnt.
+
+examples:
+  cksc report taps.zarr
+  cksc report taps.zarr --name evaluation --output taps.html
+  cksc report taps.zarr/models/first
+"""
 _DEMO = """\
 Make gestures of four classes, compute their DTW distances, train CKSC on one half, and classify the other.
 
@@ -305,6 +316,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_store(evaluate)
     evaluate.add_argument("--method", default="all", metavar="NAMES", help="names, with commas between them (all)")
     evaluate.add_argument("--sparsity", type=at_least(1), default=6, metavar="T0", help="of all methods (%(default)s)")
+    evaluate.add_argument("--alpha", type=float, default=0.2, metavar="X", help="of CKSC, tried first (%(default)s)")
     evaluate.add_argument("--name", default="evaluation", metavar="NAME", help="where results are kept (%(default)s)")
     evaluate.add_argument("--title", default="", metavar="TEXT", help="what the data set is called (that of the store)")
     add_protocol_options(evaluate)
@@ -314,6 +326,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     evaluate.add_argument("--report", type=Path, metavar="FILE", help="write the report there (none)")
     add_run_options(evaluate, always_dask=True)
+
+    report = command("report", _REPORT, _report)
+    report.add_argument("source", metavar="STORE|MODEL", help="folder or URL of a store or of a saved model")
+    report.add_argument("--name", default="", metavar="NAME", help="evaluation that comes first (the newest)")
+    report.add_argument("--output", type=Path, metavar="FILE", help="where it goes (NAME_OF_THE_SOURCE.html)")
 
     predict = command("predict", _PREDICT, _predict)
     predict.add_argument("model", metavar="MODEL", help="folder or URL that save() wrote")
@@ -438,9 +455,19 @@ def _evaluate(options: argparse.Namespace) -> None:
         title=options.title,
         distances=options.distances or "",
         sparsity=options.sparsity,
+        alpha=options.alpha,
         sweeps=options.sweep,
         report=options.report,
     )
+
+
+def _report(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.screen import Screen
+    from cksc_dist.evaluate.report import write_report
+
+    own = options.source.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
+    screen = Screen()
+    screen.line(f"report: {write_report(options.source, options.output or Path(f'{own}.html'), name=options.name)}")
 
 
 def _predict(options: argparse.Namespace) -> None:

@@ -19,7 +19,7 @@ from cksc_dist.evaluate.protocol import Protocol, evaluate
 from cksc_dist.evaluate.report import write_report
 from cksc_dist.evaluate.tables import comparison
 from cksc_dist.maths.threads import resolve_n_jobs
-from cksc_dist.spec import RunSpec
+from cksc_dist.spec import ModelSpec, RunSpec
 
 __all__ = ["SWEEPS", "compare", "method_names"]
 
@@ -53,8 +53,8 @@ def compare(
     name: str = "evaluation",
     title: str = "",
     distances: str = "",
-    sparsity: int = 6,
-    alpha: float = 0.2,
+    sparsity: int = ModelSpec.sparsity,
+    alpha: float = ModelSpec.alpha,
     sweeps: Sequence[str] = (),
     report: Path | None = None,
 ) -> xr.Dataset:
@@ -63,7 +63,7 @@ def compare(
     Parameters
     ----------
     alpha
-        Of CKSC in the sweep over the sparsity.
+        Of CKSC: the first that tuning tries, and that of the sweep over the sparsity.
     sweeps
         Names of `SWEEPS`.
     report
@@ -81,15 +81,16 @@ def compare(
             choices=choices,
             distances=distances,
             sparsity=sparsity,
+            alpha=alpha,
             run=run,
             progress=work,
             client=client,
         )
         for axis in sweeps:
             values = SWEEPS[axis][::3] if protocol.quick else SWEEPS[axis]
-            sweep(store, table, axis, values, alpha=alpha, run=run, progress=work, client=client)
+            sweep(store, table, axis, values, run=run, progress=work, client=client)
     if "cksc" in methods:
-        example_model(store, table, progress=work, workers=workers)
+        example_model(store, table, workers=workers)
     about = table.attrs
     screen.line("")
     screen.line(f"{about['title']}: {about['protocol']}")

@@ -26,6 +26,7 @@ def add_protocol_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--test-size", type=share, default=0.5, metavar="SHARE", help="that is tested on (%(default)s)")
     group.add_argument("--seed", type=at_least(0), default=0, metavar="N", help="split s has the seed N + s (0)")
     group.add_argument("--quick", action="store_true", help="fewer splits and folds, small grids: a first look")
+    group.add_argument("--no-tuning", action="store_true", help="the first point of every grid: the plainest choice")
 
 
 def add_choice_options(parser: argparse.ArgumentParser) -> None:
@@ -58,6 +59,7 @@ def protocol_of(options: argparse.Namespace) -> Protocol:
         options.folds or usual.n_folds,
         options.seed,
         options.quick,
+        not options.no_tuning,
     )
 
 

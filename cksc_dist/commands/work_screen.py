@@ -30,10 +30,13 @@ class WorkScreen(Progress):
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._bar: Bar | None = None
+        self._said: set[str] = set()
 
     def note(self, text: str) -> None:
-        """Print a line."""
-        self._screen.line(text)
+        """Print a line, once: work of many parts tells the same of each."""
+        if text not in self._said:
+            self._said.add(text)
+            self._screen.line(text)
 
     def begin(self, running: Running) -> None:
         """Say what begins, who works, and where to look."""
@@ -41,9 +44,9 @@ class WorkScreen(Progress):
         self._work = self._pairs = self._tiles = 0
         self._begin = self._spoke = time.monotonic()
         if running.executor:
-            self._screen.line(f"executor: {running.executor}; workers: {running.workers}")
+            self.note(f"executor: {running.executor}; workers: {running.workers}")
         if running.dashboard:
-            self._screen.line(f"dashboard: {running.dashboard}")
+            self.note(f"dashboard: {running.dashboard}")
         self._bar = self._screen.bar()
         if self._bar is not None:
             self._bar.start()
@@ -73,7 +76,7 @@ class WorkScreen(Progress):
         left = seconds * (running.total - self._work) / self._work if self._work else None
         parts = [
             f"{running.text}: {self._work / max(1, running.total):.1%}",
-            f"{self._tiles:,} of {running.tiles:,} tiles",
+            f"{self._tiles:,} of {running.tiles:,} {running.unit}",
             self._rate(),
             f"{running.workers} workers" if running.executor else "",
             f"ETA {in_time(left)}" if left is not None else "",

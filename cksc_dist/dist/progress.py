@@ -25,6 +25,8 @@ class Running:
         How many at a time.
     dashboard
         Address of the Dask dashboard; empty where there is none.
+    unit
+        What ``tiles`` counts.
     """
 
     text: str
@@ -33,6 +35,7 @@ class Running:
     executor: str = ""
     workers: int = 1
     dashboard: str = ""
+    unit: str = "tiles"
 
 
 class Progress:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import xarray as xr
+from sklearn.exceptions import ConvergenceWarning
 
 from cksc_dist.dist.progress import Progress
+from cksc_dist.errors import SmallClassWarning
 from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
 from cksc_dist.evaluate.fits import run_fits
 from cksc_dist.models.training import train
@@ -30,7 +33,6 @@ def sweep(
     axis: str,
     values: Sequence[float],
     *,
-    alpha: float = ModelSpec.alpha,
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
     progress: Progress | None = None,
     client: Any = None,
@@ -42,12 +44,12 @@ def sweep(
     table
         Of `evaluate`.
     axis
-        ``"alpha"`` or ``"sparsity"``; the other one stays at ``alpha``, or at the T0 of the evaluation.
+        ``"alpha"`` or ``"sparsity"``; the other one stays as the evaluation has it.
     values
         Of that parameter.
     """
     folder, about = Folder.of(store), table.attrs
-    fixed: dict[str, Any] = {"alpha": alpha, "sparsity": about["sparsity"]} | {axis: list(values)}
+    fixed: dict[str, Any] = {"alpha": about["alpha"], "sparsity": about["sparsity"]} | {axis: list(values)}
     tasks = protocol_tasks(
         open_matrix(folder.url, about["distances"]).labels,
         n_splits=about["n_splits"],
@@ -59,9 +61,7 @@ def sweep(
     return run_fits(folder, tasks, name=f"{about['name']}-{axis}", **found)
 
 
-def example_model(
-    store: str | Path | Folder, table: xr.Dataset, *, progress: Progress | None = None, workers: int | None = None
-) -> str:
+def example_model(store: str | Path | Folder, table: xr.Dataset, *, workers: int | None = None) -> str:
     """Train CKSC as tuning chose it for the first split, save it in the store, and return where.
 
     Training is the same as that of the evaluation: the same rows, the same settings, the same seed.
@@ -73,16 +73,21 @@ def example_model(
     matrices = about["distances"] if about.get("ready") else fingerprint(distance.resolved())
     rows = SplitRows(about["random_state"], about["test_size"]).draw(open_matrix(folder.url, matrices).labels)[0]
     model = f"{folder.url}/models/{about['name']}"
-    train(
-        folder.url,
-        model,
-        spec=ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen}),
-        kernel=KernelSpec(**{part.name: chosen[part.name] for part in fields(KernelSpec) if part.name in chosen}),
-        distances=matrices,
-        rows=rows,
-        seed=about["random_state"],
-        place="memory",
-        run=RunSpec(workers=workers),
-        progress=progress,
-    )
+    spec = ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen})
+    kernel = KernelSpec(**{part.name: chosen[part.name] for part in fields(KernelSpec) if part.name in chosen})
+    with warnings.catch_warnings():
+        # what is to be said of small classes and slow ones, the table has said
+        warnings.simplefilter("ignore", SmallClassWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        train(
+            folder.url,
+            model,
+            spec=spec,
+            kernel=kernel,
+            distances=matrices,
+            rows=rows,
+            seed=about["random_state"],
+            place="memory",
+            run=RunSpec(workers=workers),
+        )
     return model

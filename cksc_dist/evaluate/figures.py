@@ -127,7 +127,7 @@ def svg(figure: Figure, *, title: str = "", name: str = "") -> str:
     (True, True, True)
     """
     content = io.StringIO()
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "cksc", "text.usetex": False}
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "cksc", "text.usetex": False}
     with warnings.catch_warnings(), matplotlib.rc_context(settings):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has other fonts
         figure.savefig(content, format="svg", metadata={"Date": None}, transparent=True)

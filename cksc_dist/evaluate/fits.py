@@ -33,7 +33,7 @@ from cksc_dist.store.layout import check_store, compressors
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import open_matrix
 
-__all__ = ["fit_results", "run_fits", "write_table"]
+__all__ = ["check_name", "fit_results", "run_fits", "write_table"]
 
 TRIALS = 3
 """Fits for each slot that are run one by one, to see how long they take."""
@@ -104,7 +104,7 @@ def run_fits(
     """
     folder = Folder.of(store)
     progress = progress or Progress()
-    _check_name(name)
+    check_name(name)
     axes = _axes(tasks)
     check_store(folder)
     matrix = open_matrix(folder.url, distances)
@@ -151,7 +151,8 @@ def _digests(folder: Folder, first: str, tasks: Sequence[FitTask]) -> tuple[tupl
     return tuple((name, data_digest(folder, open_matrix(folder.url, name).fingerprint)) for name in names)
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Raise an InputError unless fits can be kept under a name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(
             f"name={name!r}: must be letters, digits, '-', '_' and '.', and begin with one of the first two"
@@ -211,7 +212,7 @@ def _run_missing(work: _Work, missing: dict[str, FitTask], folder: Folder, run: 
     if client is None and run.scheduler is None and run.executor == "auto":
         progress.note("timing the first fits; a first run also compiles")
         trials, left = left[:TRIALS], left[TRIALS:]
-        progress.begin(Running("first fits", len(trials), len(trials)))
+        progress.begin(Running("first fits", len(trials), len(trials), unit="fits"))
         try:
             seconds = median(work.run(SerialExecutor(), trials, 1, folder.url, _room(memory_of(run))))
         finally:
@@ -220,7 +221,7 @@ def _run_missing(work: _Work, missing: dict[str, FitTask], folder: Folder, run: 
         return
     with _executor(run, client, seconds * len(left), progress) as (executor, who, dashboard, memory):
         room = _room(memory)
-        progress.begin(Running("fits", len(left), len(left), who, executor.slots, dashboard))
+        progress.begin(Running("fits", len(left), len(left), who, executor.slots, dashboard, "fits"))
         try:
             if not seconds:
                 count = TRIALS * executor.slots

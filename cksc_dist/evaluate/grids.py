@@ -12,7 +12,7 @@ from typing import Any
 
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.methods import METHODS
-from cksc_dist.spec import DistanceSpec
+from cksc_dist.spec import DistanceSpec, ModelSpec
 
 __all__ = ["KernelChoices", "Point", "grid_points", "modalities"]
 
@@ -92,10 +92,10 @@ def modalities(dim_names: Sequence[str], dims: int) -> tuple[tuple[int, ...], ..
 
 OWN: dict[str, list[dict[str, Any]]] = {
     "cksc": [
-        {"alpha": 0.2, "recall": "confident"},
-        {"alpha": 0.2, "recall": "reconstruction"},
-        {"alpha": 0.05, "recall": "reconstruction"},
-        {"alpha": 0.05, "recall": "confident"},
+        {"recall": "confident"},
+        {"recall": "reconstruction"},
+        {"recall": "reconstruction", "alpha": 0.05},
+        {"recall": "confident", "alpha": 0.05},
     ],
     "kksvd": [
         {"classifier": "distributive"},
@@ -139,11 +139,12 @@ OWN: dict[str, list[dict[str, Any]]] = {
 """Settings of each method's own parameters: four of them, of which a quick look takes two."""
 
 
-def _own_settings(method: str, sparsity: int, quick: bool) -> list[dict[str, Any]]:
-    """Return the settings of a method's own parameters; a sparsity where it has one."""
+def _own_settings(method: str, sparsity: int, alpha: float, quick: bool) -> list[dict[str, Any]]:
+    """Return the settings of a method's own parameters; sparsity and alpha where it has them."""
     if method not in OWN:
         raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
-    common = {"sparsity": sparsity} if any(part.name == "sparsity" for part in fields(METHODS[method].spec)) else {}
+    names = {part.name for part in fields(METHODS[method].spec)}
+    common = {name: value for name, value in (("sparsity", sparsity), ("alpha", alpha)) if name in names}
     return [common | own for own in OWN[method][: 2 if quick else 4]]
 
 
@@ -153,6 +154,7 @@ def grid_points(
     groups: Sequence[Sequence[int]],
     *,
     sparsity: int,
+    alpha: float = ModelSpec.alpha,
     quick: bool = False,
 ) -> list[Point]:
     """Return the points that tuning chooses from.
@@ -167,6 +169,8 @@ def grid_points(
         Dimensions of each kernel, for a method that takes several.
     sparsity
         T0.
+    alpha
+        Of CKSC, where the grid has no other.
     quick
         Fewer points.
 
@@ -176,7 +180,7 @@ def grid_points(
     [12, 12, 8]
     """
     chosen = choices.quick() if quick else choices
-    own = _own_settings(method, sparsity, quick)
+    own = _own_settings(method, sparsity, alpha, quick)
     if METHODS[method].takes == "distances":
         return [Point(distances=each) for each in _neighbour_distances(chosen, quick)]
     points = []

@@ -14,7 +14,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,11 @@ from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.fit_tasks import FitTask, SplitRows
 from cksc_dist.evaluate.fit_work import MEASURES
-from cksc_dist.evaluate.fits import fit_results, run_fits, write_table
+from cksc_dist.evaluate.fits import check_name, fit_results, run_fits, write_table
 from cksc_dist.evaluate.grids import KernelChoices, Point, grid_points, modalities
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.statistics import paired_p_values
-from cksc_dist.spec import RunSpec, check_count, check_number, fingerprint
+from cksc_dist.spec import ModelSpec, RunSpec, check_count, check_number, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.series_files import open_series
@@ -58,6 +58,9 @@ class Protocol:
         Split s, and its fits, have the seed ``random_state + s``.
     quick
         Small grids.
+    tune
+        False: nothing is tuned, every method has the first point of its grid, which is the plainest; for CKSC that is
+        what the paper chose.
     """
 
     n_splits: int = 10
@@ -65,6 +68,7 @@ class Protocol:
     n_folds: int = 5
     random_state: int = 0
     quick: bool = False
+    tune: bool = True
 
     def __post_init__(self) -> None:
         check_count("n_splits", self.n_splits)
@@ -79,10 +83,15 @@ class Protocol:
 
     def __str__(self) -> str:
         share = f"{1 - self.test_size:.0%} training, {self.test_size:.0%} test"
+        tuned = (
+            f"parameters and kernel by {self.n_folds}-fold cross-validation inside the training part, for every method "
+            "alike"
+            if self.tune
+            else "nothing is tuned"
+        )
         return (
             f"{self.n_splits} stratified splits ({share}, seeds {self.random_state} to "
-            f"{self.random_state + self.n_splits - 1}); parameters and kernel by {self.n_folds}-fold cross-validation "
-            "inside the training part, for every method alike; all that is learnt comes from training rows"
+            f"{self.random_state + self.n_splits - 1}); {tuned}; all that is learnt comes from training rows"
         )
 
     def splits(self, labels: NDArray[Any]) -> list[list[SplitRows]]:
@@ -90,6 +99,10 @@ class Protocol:
         found = []
         for split in range(self.n_splits):
             whole = SplitRows(self.random_state + split, self.test_size)
+            FitTask(whole, {"split": split}).draw(labels)  # or say that a class has no rows to train on
+            if not self.tune:
+                found.append([whole])
+                continue
             folds = min(self.n_folds, _smallest_class(labels, whole))
             if folds < 2:
                 raise InputError(
@@ -110,7 +123,8 @@ def evaluate(
     choices: KernelChoices = KernelChoices(),  # noqa: B008  frozen
     distances: str = "",
     groups: Sequence[Sequence[int]] | None = None,
-    sparsity: int = 6,
+    sparsity: int = ModelSpec.sparsity,
+    alpha: float = ModelSpec.alpha,
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
     progress: Progress | None = None,
     client: Any = None,
@@ -128,7 +142,7 @@ def evaluate(
     name
         What the evaluation is called; its table is in the group ``results/<name>`` of the store.
     title
-        What the data set is called; None: as in the store.
+        What the data set is called; left out: as the store is.
     choices
         Kernels that tuning may choose from. Distances that are missing are computed.
     distances
@@ -137,6 +151,8 @@ def evaluate(
         Dimensions of each kernel, for methods that take several; None: as the names of the dimensions tell.
     sparsity
         T0 of all methods that have one.
+    alpha
+        Of CKSC: the first that is tried.
     run, progress, client
         As for `run_fits`.
 
@@ -159,6 +175,7 @@ def evaluate(
     """
     begin = time.perf_counter()
     folder, progress = Folder.of(store), progress or Progress()
+    check_name(name)
     check_count("sparsity", sparsity)
     for method in methods:
         if method not in METHODS:
@@ -167,34 +184,21 @@ def evaluate(
         raise InputError(f"methods={list(methods)}: give at least one, each once")
     series = open_series(folder)
     parts = groups if groups is not None else modalities(series.dim_names, series.dims)
-    grids = {method: grid_points(method, choices, parts, sparsity=sparsity, quick=protocol.quick) for method in methods}
+    own: dict[str, Any] = {"sparsity": sparsity, "alpha": alpha, "quick": protocol.quick}
+    grids = {method: grid_points(method, choices, parts, **own) for method in methods}
+    if not protocol.tune:
+        grids = {method: points[:1] for method, points in grids.items()}
     splits = protocol.splits(series.labels)  # what cannot be split is told before anything is computed
-    _compute_missing(folder, grids, run, progress, client)
-    tuning = [
-        FitTask(
-            fold,
-            {"method": method, "split": split, "fold": fold.fold, "point": number},
-            method,
-            point.parameters,
-            point.kernel,
-            fold.seed,
-            _fingerprints(point),
-        )
-        for method, points in grids.items()
-        for split, folds in enumerate(splits)
-        for fold in folds
-        for number, point in enumerate(points)
-    ]
+    _check_points(choices, grids)
+    _compute_missing(folder, choices, grids, run, progress, client)
     base = (
         open_matrix(folder.url, distances).fingerprint
         if choices.distances is None
         else fingerprint(choices.distances[0].resolved())
     )
     settings: dict[str, Any] = {"distances": base, "run": run, "progress": progress, "client": client}
-    progress.note(f"tuning: {len(tuning):,} fits")
-    tuned = run_fits(folder, tuning, name=f"{name}-tuning", **settings)
-    seen = tuned.accuracy.mean("fold")
-    chosen = seen.fillna(-1.0).argmax("point")
+    tuned = _tune(folder, grids, splits, f"{name}-tuning", settings) if protocol.tune else _untuned(grids, splits)
+    chosen = _first_best(tuned.seen.fillna(-1.0), "point")
     final = [
         FitTask(
             SplitRows(folds[0].seed, protocol.test_size),
@@ -214,14 +218,14 @@ def evaluate(
     results = fit_results(folder, final, name=f"{name}-final", distances=base)
     labels = open_matrix(folder.url, base).labels
     table = table[list(MEASURES)].assign(
-        tuning_accuracy=(("method", "split", "point"), seen.transpose("method", "split", "point").values),
-        tuning_seconds=(tuned.train_seconds + tuned.predict_seconds).sum(["fold", "point"]),
+        tuning_accuracy=tuned.seen.transpose("method", "split", "point"),
+        tuning_seconds=tuned.seconds.transpose("method", "split"),
         chosen=chosen,
         settings=(("method", "point"), _texts(grids)),
         confusion=(("method", "class", "predicted"), _confusion(final, results, labels, list(methods))),
     )
     classes = [str(each) for each in np.unique(labels)]
-    table = table.assign_coords({"class": classes, "predicted": classes, "point": tuned.point.values})
+    table = table.assign_coords({"class": classes, "predicted": classes})
     table = _with_tests(table, protocol.test_size)
     table.attrs |= {
         "kind": "evaluation",
@@ -232,7 +236,9 @@ def evaluate(
         "n_folds": protocol.n_folds,
         "random_state": protocol.random_state,
         "quick": int(protocol.quick),
+        "tuned": int(protocol.tune),
         "sparsity": int(sparsity),
+        "alpha": float(alpha),
         "distances": base,
         "ready": int(choices.distances is None),
         "smallest_class": min(_smallest_class(labels, task.rows) for task in final),
@@ -244,6 +250,42 @@ def evaluate(
     return table
 
 
+def _tune(
+    folder: Folder,
+    grids: Mapping[str, list[Point]],
+    splits: Sequence[Sequence[SplitRows]],
+    name: str,
+    settings: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return the mean accuracy over the folds (``seen``) and the seconds of tuning (``seconds``)."""
+    tasks = [
+        FitTask(
+            fold,
+            {"method": method, "split": split, "fold": fold.fold, "point": number},
+            method,
+            point.parameters,
+            point.kernel,
+            fold.seed,
+            _fingerprints(point),
+        )
+        for method, points in grids.items()
+        for split, folds in enumerate(splits)
+        for fold in folds
+        for number, point in enumerate(points)
+    ]
+    settings["progress"].note(f"tuning: {len(tasks):,} fits")
+    found = run_fits(folder, tasks, name=name, **settings)
+    seconds = (found.train_seconds + found.predict_seconds).sum(["fold", "point"])
+    return xr.Dataset({"seen": found.accuracy.mean("fold"), "seconds": seconds})
+
+
+def _untuned(grids: Mapping[str, list[Point]], splits: Sequence[Any]) -> xr.Dataset:
+    """Return the same where there is one point a method, and nothing to choose."""
+    axes = {"method": list(grids), "split": range(len(splits))}
+    none = xr.DataArray(np.zeros((len(grids), len(splits))), axes)
+    return xr.Dataset({"seen": none.expand_dims(point=[0]) + np.nan, "seconds": none})
+
+
 def _smallest_class(labels: NDArray[Any], rows: Any) -> int:
     """Return how many training rows the smallest class has."""
     return int(np.unique(labels[rows.draw(labels)[0]], return_counts=True)[1].min())
@@ -253,11 +295,32 @@ def _fingerprints(point: Point) -> tuple[str, ...]:
     return tuple(fingerprint(each.resolved()) for each in point.distances)
 
 
+def _check_points(choices: KernelChoices, grids: Mapping[str, list[Point]]) -> None:
+    """Raise an InputError for the first point that cannot be fitted, before anything is computed for it."""
+    for part in fields(choices):
+        if getattr(choices, part.name) == ():
+            raise InputError(f"choices: {part.name} is empty; give at least one value, or leave it out")
+    for method, points in grids.items():
+        for point in points:
+            FitTask(SplitRows(0), {}, method, point.parameters, point.kernel).settings()
+
+
+def _first_best(values: xr.DataArray, axis: str) -> xr.DataArray:
+    """Return where along an axis the largest value is; of those that rounding alone tells apart, the first."""
+    return values.round(12).argmax(axis)
+
+
 def _compute_missing(
-    folder: Folder, grids: Mapping[str, list[Point]], run: RunSpec, progress: Progress, client: Any
+    folder: Folder,
+    choices: KernelChoices,
+    grids: Mapping[str, list[Point]],
+    run: RunSpec,
+    progress: Progress,
+    client: Any,
 ) -> None:
-    """Compute the distances that some point needs."""
-    wanted = dict.fromkeys(each for points in grids.values() for point in points for each in point.distances)
+    """Compute the distances that some point needs, and those that the evaluation is named after."""
+    needed = (each for points in grids.values() for point in points for each in point.distances)
+    wanted = dict.fromkeys([*(choices.distances or ())[:1], *needed])
     for number, spec in enumerate(wanted, start=1):
         report = compute_distances(folder, spec, run, progress, client=client)
         if report.pairs:
@@ -287,8 +350,7 @@ def _confusion(
 
 def _with_tests(table: xr.Dataset, test_size: float) -> xr.Dataset:
     """Add the tests of each method against the best."""
-    means = table.accuracy.mean("split")
-    best = str(table["method"].values[int(means.values.argmax())])
+    best = str(table["method"].values[int(_first_best(table.accuracy.mean("split"), "method"))])
     pairs = [
         paired_p_values(accuracies, table.accuracy.sel({"method": best}).values, test_size)
         for accuracies in table.accuracy.values

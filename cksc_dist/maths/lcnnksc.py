@@ -342,7 +342,8 @@ def _atom_linear(j: int, mine: Index, labelled: Float, users: tuple[Index, Index
             continue
         for a in range(len(mine)):
             linear[a] += weight * KU[other, mine[a]]
-    return linear / W[j, j]
+    linear /= W[j, j]
+    return linear
 
 
 @compiled

@@ -237,7 +237,8 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
 
     def _atoms_used(self, codes: sparse.csr_array) -> Index:
         """Return how many atoms each decision is made of."""
-        return np.diff(codes.indptr).astype(np.int64)
+        used: Index = np.diff(codes.indptr).astype(np.int64)
+        return used
 
     def transform(self, X: Any) -> Float:
         """Return the codes of new samples, (n, k), dense."""
