@@ -84,7 +84,9 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             page.call(f"{domain}.enable")
         if cut_off:
-            page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+            page.call(
+                "Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1
+            )
         page.set_width(width)
         url = address if isinstance(address, str) else address.resolve().as_uri()
         answer = page.call("Page.navigate", url=url)
@@ -126,15 +128,13 @@ class Page:
 
     Attributes
     ----------
-    requests
-        Addresses that it has asked for, its own among them.
     errors
         What the browser has logged as an error or a warning, and errors of scripts.
     """
 
     def __init__(self, browser: Browser, session: str) -> None:
         self._browser, self._session = browser, session
-        self.requests: list[str] = []
+        self._asked: dict[str, str] = {}
         self.errors: list[str] = []
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
@@ -144,13 +144,20 @@ class Page:
     def hear(self, event: str, about: dict[str, Any]) -> None:
         """Take note of what the browser tells."""
         if event == "Network.requestWillBeSent":
-            self.requests.append(about["request"]["url"])
+            self._asked[about["requestId"]] = about["request"]["url"]
+        elif event == "Network.loadingFailed" and "blockedReason" in about:
+            self._asked.pop(about["requestId"], None)
         elif event == "Log.entryAdded" and about["entry"]["level"] in ("error", "warning"):
             self.errors.append(about["entry"]["text"])
         elif event == "Runtime.exceptionThrown":
             self.errors.append(about["exceptionDetails"]["text"])
         elif event == "Runtime.consoleAPICalled" and about["type"] in ("error", "assert"):
             self.errors.append(" ".join(str(part.get("value", part)) for part in about["args"]))
+
+    @property
+    def requests(self) -> list[str]:
+        """Addresses that it has asked for, its own among them; what its policy forbids is never asked for."""
+        return list(self._asked.values())
 
     def set_width(self, width: int, height: int = HEIGHT) -> None:
         """Give the window another size, in CSS pixels."""
@@ -198,7 +205,16 @@ def running() -> Iterator[Browser]:
     answers, answer_end = os.pipe()
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
-            [sys.executable, "-c", START, str(command_end), str(answer_end), CHROMIUM, *FLAGS, f"--user-data-dir={profile}"],
+            [
+                sys.executable,
+                "-c",
+                START,
+                str(command_end),
+                str(answer_end),
+                CHROMIUM,
+                *FLAGS,
+                f"--user-data-dir={profile}",
+            ],
             pass_fds=(command_end, answer_end),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from cksc_dist.commands.options import at_least, bandwidth, share, window
+from cksc_dist.errors import InputError
 from cksc_dist.spec import MODES, DistanceSpec
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from cksc_dist.evaluate.protocol import Protocol
 
 __all__ = ["add_choice_options", "add_protocol_options", "choices_of", "protocol_of"]
-
-FACTORS = (1.0, 0.5, 0.25)
 
 
 def add_protocol_options(parser: argparse.ArgumentParser) -> None:
@@ -38,9 +37,7 @@ def add_choice_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--normalise", choices=("z",), help="every dimension of every series (no)")
     group.add_argument("--bandwidth", nargs="+", type=bandwidth, default=["mean"], metavar="RULE", help="(mean)")
-    group.add_argument(
-        "--factor", nargs="+", type=float, default=list(FACTORS), metavar="X", help="of the bandwidth (1 0.5 0.25)"
-    )
+    group.add_argument("--factor", nargs="+", type=float, metavar="X", help="of the bandwidth (1 0.5 0.25 0.1)")
     group.add_argument("--distances", metavar="PREFIX", help="take this matrix of the store, as it is")
 
 
@@ -65,12 +62,14 @@ def protocol_of(options: argparse.Namespace) -> Protocol:
 
 def choices_of(options: argparse.Namespace) -> KernelChoices:
     """Return the kernels that were typed."""
-    from cksc_dist.evaluate.grids import KernelChoices
+    from cksc_dist.evaluate.grids import FACTORS, KernelChoices
 
-    distances = None
-    if options.distances is None:
-        distances = tuple(
-            DistanceSpec(mode=mode, window=band, normalise=options.normalise)
-            for mode, band in product(options.mode, options.window)
-        )
-    return KernelChoices(distances, tuple(options.factor), tuple(options.bandwidth))
+    distances = tuple(
+        DistanceSpec(mode=mode, window=band, normalise=options.normalise)
+        for mode, band in product(options.mode, options.window)
+    )
+    ready = options.distances is not None
+    if ready and distances != (DistanceSpec(),):
+        raise InputError("--distances takes a matrix as it is; leave out --mode, --window and --normalise")
+    factors = tuple(options.factor or FACTORS)
+    return KernelChoices(None if ready else distances, factors, tuple(options.bandwidth))

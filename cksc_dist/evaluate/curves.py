@@ -78,9 +78,9 @@ class Curves:
         largest = directions[np.abs(directions).argmax(axis=0), np.arange(DRAWN)]
         directions *= np.where(largest < 0, -1.0, 1.0)
         total = float((strength**2).sum())
-        scale = 1.0 / max(float(strength[0]) / np.sqrt(len(frames)), 1e-300)
+        longest = float(strength[0]) / np.sqrt(len(frames)) or 1.0  # frames that are all the same have none
         explained = float((strength[:DRAWN] ** 2).sum()) / total if total > 0 else 1.0
-        return cls(centre, directions * scale, tuple(f"component {q + 1}" for q in range(DRAWN)), explained)
+        return cls(centre, directions / longest, tuple(f"component {q + 1}" for q in range(DRAWN)), explained)
 
     def __call__(self, series: Float) -> Float:
         """Return the curves of a series, (time, curves)."""
@@ -90,6 +90,6 @@ class Curves:
     @property
     def note(self) -> str:
         """Say what the curves are."""
-        if self.names[0] != "component 1":
+        if len(self.centre) <= DRAWN:
             return "" if len(self.names) == 1 else f"Curves: {', '.join(self.names)}, each on a scale of its own."
         return f"Curves: the first three principal components of the frames ({self.explained:.0%} of their variance)."

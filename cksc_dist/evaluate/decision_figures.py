@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike, NDArray
 from sklearn.manifold import TSNE
 
@@ -16,11 +15,13 @@ from cksc_dist.evaluate.curves import thinned
 from cksc_dist.evaluate.figures import (
     COLOURS,
     FAINT,
+    HALO,
     INK,
     SMALL,
     VERMILION,
     WIDTH,
     class_colours,
+    letters,
     new_axes,
     shortened,
 )
@@ -99,25 +100,24 @@ def embedding(points: ArrayLike, labels: Sequence[Any], wrong: ArrayLike | None 
 
 
 def _name_groups(axes: Axes, xy: Float, names: NDArray[Any], classes: NDArray[Any], colours: Mapping[Any, str]) -> None:
-    """Write the name of each class at the middle of its points; where two would cover each other, one moves."""
-    span = np.maximum(np.ptp(xy, axis=0), 1e-9)
-    height = 0.036 * span[1]
+    """Write the name of each class near the middle of its points, where it covers no other name and few points."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    letter, height = 7.4 / 392.0 * (right - left), 13.0 / 372.0 * (high - low)  # of the axes of this figure
     placed: list[tuple[float, float, float]] = []
-    halo = [withStroke(linewidth=3, foreground="white")]
     size = SMALL if len(classes) <= 12 else SMALL - 1
     for name in classes:
         text = shortened(name.item(), 16)
         own = xy[names == name]
         middle = own[np.linalg.norm(own - np.median(own, axis=0), axis=1).argmin()]
-        half = 0.5 * len(text) * 0.0165 * span[0]
-        x, y = float(middle[0]), float(middle[1])
-        steps = (0, 1, -1, 2, -2, 3, -3, 4, -4)
-        free = [
-            y + step * height
-            for step in steps
-            if not any(abs(x - a) < half + b and abs(y + step * height - c) < height for a, b, c in placed)
-        ]
-        y = free[0] if free else y
+        half = 0.5 * letters(text) * letter
+        x = float(np.clip(middle[0], left + half, right - half))
+        near = xy[np.abs(xy[:, 0] - x) < half + 0.5 * height, 1]
+        tries = [float(middle[1]) + 0.5 * side * step * height for step in range(2, 10) for side in (1, -1)]
+        tries = [float(np.clip(y, low + 0.5 * height, high - 0.5 * height)) for y in tries]
+        free = [y for y in tries if not any(abs(x - a) < half + b and abs(y - c) < height for a, b, c in placed)]
+        # a name must not hide the few points that it stands for; of equally good places the nearest
+        hidden = [int((np.abs(near - y) < 0.85 * height).sum()) for y in free or tries]
+        y = (free or tries)[hidden.index(min(hidden))]
         placed.append((x, half, y))
         axes.text(
             x,
@@ -128,7 +128,7 @@ def _name_groups(axes: Axes, xy: Float, names: NDArray[Any], classes: NDArray[An
             fontsize=size,
             fontweight="bold",
             color=colours[name.item()],
-            path_effects=halo,
+            gid=HALO,
             parse_math=False,
         )
 
@@ -158,15 +158,16 @@ def atom(curves: Sequence[Float], weights: ArrayLike, title: str) -> Figure:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.margins(x=0.01)
-    axes.set_title(title, fontsize=SMALL + 1, color=INK, loc="left", pad=5, parse_math=False)
+    axes.set_title(shortened(title, 38), fontsize=SMALL, color=INK, loc="left", pad=5, parse_math=False)
     return _root(axes)
 
 
 def class_shares(shares: Mapping[Any, float], decided: Any, true: Any = None) -> Figure:
     """Draw the shares of classes in a decision; the decided class blue, the true one marked where it is another."""
     ranked = sorted(((name, share) for name, share in shares.items() if share >= 0.005), key=lambda item: -item[1])[:6]
-    if true is not None and true not in dict(ranked):
-        ranked.append((true, float(shares.get(true, 0.0))))
+    for name in (decided, true):
+        if name is not None and name not in dict(ranked):
+            ranked.append((name, float(shares.get(name, 0.0))))
     height = 22.0 + 24.0 * len(ranked)
     axes = new_axes(WIDTH, height, left=130.0, bottom=8.0)
     for at, (name, share) in enumerate(ranked):
@@ -207,8 +208,9 @@ def alignment(sample: Float, other: Float, path: Index, names: tuple[str, str]) 
     both = np.concatenate([sample, other])
     low, high = float(both.min()), float(both.max())
     gap = 1.15 * max(high - low, 1e-9)
-    axes = new_axes(WIDTH, 250.0, left=12.0, bottom=12.0)
-    axes.set_position((12 / WIDTH, 20 / 250, 396 / WIDTH, 206 / 250))
+    width, height = 330.0, 220.0
+    axes = new_axes(width, height, left=6.0, bottom=12.0)
+    axes.set_position((6 / width, 22 / height, 318 / width, 176 / height))
     links = path[thinned(len(path), LINKS)]
     for i, j in links:
         axes.plot([i, j], [sample[i, 0] + gap, other[j, 0]], color="#9aa3ad", linewidth=0.7, zorder=1)
@@ -223,8 +225,8 @@ def alignment(sample: Float, other: Float, path: Index, names: tuple[str, str]) 
     for side in ("left", "bottom"):
         axes.spines[side].set_visible(False)
     figure = _root(axes)
-    for text, y, side in ((names[0], 1 - 5 / 250, "top"), (names[1], 4 / 250, "bottom")):
-        figure.text(12 / WIDTH, y, shortened(text, 62), fontsize=SMALL + 0.5, color=INK, va=side, parse_math=False)
+    for text, y, side in ((names[0], 1 - 3 / height, "top"), (names[1], 4 / height, "bottom")):
+        figure.text(6 / width, y, shortened(text, 48), fontsize=SMALL - 0.5, color=INK, va=side, parse_math=False)
     return figure
 
 

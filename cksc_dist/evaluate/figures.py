@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import unicodedata
 import warnings
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
@@ -19,16 +20,20 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.evaluate.methods import METHODS, REFERENCES
+from cksc_dist.evaluate.page import spelt
 
 __all__ = [
     "COLOURS",
+    "HALO",
     "accuracy_by_split",
     "class_colours",
     "confusion",
     "interpretability",
+    "letters",
     "method_name",
     "new_axes",
     "objective",
@@ -44,16 +49,19 @@ BLUE, ORANGE, GREEN, VERMILION = "#0072B2", "#E69F00", "#009E73", "#D55E00"
 COLOURS = (BLUE, ORANGE, GREEN, VERMILION, "#CC79A7", "#56B4E9", "#8A7A00", "#000000")
 """Okabe and Ito's colours, which colour-blind people can tell apart; their yellow darker, to be seen on white."""
 INK, FAINT, RULE = "#22282f", "#6b747e", "#d5d9de"
+HALO = "halo"
+"""A text with this name (gid) gets a white edge: one that matplotlib draws would make outlines of its letters."""
 
 WIDTH = 420.0
 """Width of a figure in its own units: on a telephone it is shown a little smaller, on a screen a little larger."""
-FONT = 11.5
-SMALL = 10.0
-LABELLED = 40
+FONT = 12.0
+SMALL = 11.0
+LABELLED = 30
 """Up to so many classes are named along a confusion matrix."""
 COUNTED = 14
 """Up to so many classes have their counts written into the cells."""
 
+SVG = "http://www.w3.org/2000/svg"
 _LINK, _URL = re.compile(r"^#(.+)$"), re.compile(r"url\(#([^)]+)\)")
 
 TERM_NAMES = {
@@ -69,15 +77,26 @@ def method_name(method: str) -> str:
 
 
 def shortened(text: Any, most: int = 18) -> str:
-    """Return a name that is not too long for a figure.
+    """Return a name that is not too long for a figure, with its end, which may be all that tells it from another.
 
     Examples
     --------
-    >>> shortened("a name that has no end at all", 12)
-    'a name that…'
+    >>> shortened("a session of spring, number 12", 20)
+    'a session o…mber 12'
     """
-    words = " ".join(str(text).split())
-    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
+    words = " ".join(spelt(str(text)).split())
+    whole, kept = words, min(len(words), most + 1)
+    while letters(words) > most and kept > 1:
+        kept -= 1
+        tail = 2 * kept // 5
+        words = f"{whole[: kept - tail]}…{whole[len(whole) - tail :]}"
+    return words
+
+
+def letters(text: str) -> float:
+    """Return how wide a text is, in letters of usual width; an estimate, because the browser chooses the font."""
+    wide = sum(letter in "MWmw@%" or unicodedata.east_asian_width(letter) in "WF" for letter in text)
+    return len(text) + 0.65 * wide + 0.15 * sum(letter.isupper() for letter in text)
 
 
 def class_colours(classes: Sequence[Any]) -> dict[Any, str]:
@@ -118,7 +137,7 @@ def svg(figure: Figure, *, title: str = "", name: str = "") -> str:
     title
         Read out by a screen reader.
     name
-        Begins all ids; where it is left out, a digest of the drawing does.
+        Begins all ids; where it is left out, a digest of title and drawing does.
 
     Examples
     --------
@@ -131,18 +150,23 @@ def svg(figure: Figure, *, title: str = "", name: str = "") -> str:
     with warnings.catch_warnings(), matplotlib.rc_context(settings):
         warnings.filterwarnings("ignore", "Glyph .* missing")  # the browser has other fonts
         figure.savefig(content, format="svg", metadata={"Date": None}, transparent=True)
-    drawn = content.getvalue()
-    prefix = re.sub(r"[^A-Za-z0-9-]", "-", name) or f"f{hashlib.sha256(drawn.encode()).hexdigest()[:10]}"
+    drawn, title = content.getvalue(), spelt(title)
+    # two drawings may look the same, and yet be of two things
+    digest = hashlib.sha256(f"{title}\0{drawn}".encode()).hexdigest()[:10]
+    prefix = re.sub(r"[^A-Za-z0-9-]", "-", name) or f"f{digest}"
     root = ET.fromstring(drawn)
     for parent in list(root.iter()):
         for child in list(parent):
             if _local(child.tag) in ("metadata", "style"):
                 parent.remove(child)
+        if parent.attrib.get("id", "").startswith(HALO):
+            for name_text in parent.iter(f"{{{SVG}}}text"):
+                name_text.attrib["style"] += "; stroke: #ffffff; stroke-width: 3px; paint-order: stroke"
     _own_ids(root, f"{prefix}-")
     _, _, width, height = (float(part) for part in root.attrib["viewBox"].split())
     root.attrib.pop("version", None)
     root.attrib |= {
-        "xmlns": "http://www.w3.org/2000/svg",
+        "xmlns": SVG,
         "width": f"{width:g}",
         "height": f"{height:g}",
         "stroke-linejoin": "round",
@@ -254,7 +278,8 @@ def sweep(values: ArrayLike, accuracies: Mapping[str, ArrayLike], name: str) -> 
             x, mean - deviation, np.minimum(mean + deviation, 100.0), color=colour, alpha=0.15, linewidth=0
         )
         axes.plot(x, mean, color=colour, linewidth=1.8, marker="o", markersize=4, label=method_name(method))
-    axes.set_xlabel(name, fontsize=SMALL, color=INK)
+    _whole_ticks(axes, along)
+    axes.set_xlabel(name, fontsize=SMALL, color=INK, parse_math=False)
     axes.set_ylabel("accuracy in %", fontsize=SMALL, color=INK)
     axes.grid(axis="y", color=RULE, linewidth=0.5)
     if len(accuracies) > 1:
@@ -281,34 +306,40 @@ def objective(terms: Mapping[str, ArrayLike]) -> Figure:
     axes.set_xlabel("alternations of codes and atoms", fontsize=SMALL, color=INK)
     axes.set_ylim(bottom=min(0.0, float(min(values.min() for values in rows.values()))))
     axes.set_xlim(left=0.0)
+    _whole_ticks(axes, np.ceil(steps))
     axes.grid(axis="y", color=RULE, linewidth=0.5)
-    _legend(axes, 2, 48.0)
+    _legend(axes, 2, 40.0)
     return _figure(axes)
 
 
-def confusion(counts: ArrayLike, classes: Sequence[Any], predicted: Sequence[Any] | None = None) -> Figure:
+def confusion(counts: ArrayLike, classes: Sequence[Any]) -> Figure:
     """Draw which classes (rows) were taken for which (columns), with their names.
 
     Parameters
     ----------
     counts
         Samples of each class by decision.
-    classes, predicted
-        Names of rows and columns; the same where the second is left out.
+    classes
+        Names of rows and columns.
     """
     table = np.asarray(counts, dtype=np.float64)
-    columns = classes if predicted is None else predicted
-    names, below = ([shortened(name, 14) for name in part] for part in (classes, columns))
+    names = [shortened(name, 14) for name in classes]
     named = len(names) <= LABELLED
-    size = SMALL if len(names) <= 16 else max(6.0, 165.0 / len(names))
-    room = 26.0 + size * 0.62 * max((len(name) for name in names + below), default=0) if named else 30.0
+    longest = max(letters(name) for name in names)
+    # as large as rows let them be, which are the smaller the more room names take
+    size = min(SMALL, 0.75 * (WIDTH - 46.0) / (len(names) + 0.5 * longest))
+    room = 32.0 + size * 0.62 * longest if named else 30.0
     side = WIDTH - room - 14.0
     axes = new_axes(WIDTH, side + room + 14.0, left=room, bottom=room)
     _cells(axes, table)
     if named:
-        axes.set_yticks(np.arange(len(names)), names, fontsize=size, parse_math=False)
-        turn = 0 if max(len(name) for name in below) <= 3 else 90
-        axes.set_xticks(np.arange(len(below)), below, fontsize=size, rotation=turn, parse_math=False)
+        at = np.arange(len(names))
+        axes.set_yticks(at, names, fontsize=size, parse_math=False)
+        axes.set_xticks(at, names, fontsize=size, parse_math=False)
+        if longest > 3:
+            # they end at the axis, however wide the letters of the browser are
+            for label in axes.get_xticklabels():
+                label.set(rotation=90, rotation_mode="anchor", ha="right", va="center")
     else:
         axes.set_xticks([])
         axes.set_yticks([])
@@ -361,6 +392,12 @@ def _tint(colour: str, share: float) -> tuple[float, float, float]:
     return red, green, blue
 
 
+def _whole_ticks(axes: Axes, values: Float) -> None:
+    """Number an axis by whole numbers where it has no others."""
+    if (values == np.round(values)).all():
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
 def _known(values: ArrayLike) -> Float:
     row = np.asarray(values, dtype=np.float64).ravel()
     return row[np.isfinite(row)]
@@ -387,7 +424,7 @@ def _legend(axes: Axes, columns: int, room: float = 24.0) -> None:
     height = figure.get_figheight() * 72
     place = axes.get_position()
     axes.set_position((place.x0, place.y0, place.width, place.height - room / height))
-    figure.legend(
+    legend = figure.legend(
         *axes.get_legend_handles_labels(),
         loc="upper left",
         ncols=columns,
@@ -398,6 +435,8 @@ def _legend(axes: Axes, columns: int, room: float = 24.0) -> None:
         columnspacing=1.2,
         borderaxespad=0.2,
     )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _figure(axes: Axes) -> Figure:

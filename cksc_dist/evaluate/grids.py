@@ -1,6 +1,6 @@
 """What tuning chooses from: for every method as many points, each a choice of its parameters and of its kernel.
 
-The first point of a grid is the plainest choice; where several do equally well, the one that comes first is taken.
+The first point of a grid is the plainest choice.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from cksc_dist.errors import InputError
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.spec import DistanceSpec, ModelSpec
 
-__all__ = ["KernelChoices", "Point", "grid_points", "modalities"]
+__all__ = ["FACTORS", "KernelChoices", "Point", "grid_points", "modalities"]
+
+FACTORS = (1.0, 0.5, 0.25, 0.1)
+"""Factors on the bandwidth that are tried."""
 
 WINDOWS = (None, 0.05, 0.1, 0.2)
 """Bands that the nearest neighbour is tuned over, with both modes: it has no other parameters."""
@@ -35,7 +38,7 @@ class KernelChoices:
     """
 
     distances: tuple[DistanceSpec, ...] | None = (DistanceSpec(),)
-    factors: tuple[float, ...] = (1.0, 0.5, 0.25)
+    factors: tuple[float, ...] = FACTORS
     bandwidths: tuple[str | float, ...] = ("mean",)
 
     def quick(self) -> KernelChoices:
@@ -133,7 +136,7 @@ OWN: dict[str, list[dict[str, Any]]] = {
         {"coherence": 0.0, "label_weight": 0.1},
         {"coherence": 0.2, "label_weight": 0.1},
     ],
-    "svm": [{"C": 10.0}, {"C": 1.0}, {"C": 100.0}, {"C": 0.1}],
+    "svm": [{"C": 10.0}, {"C": 1.0}, {"C": 100.0}, {"C": 3.0}],
     "1nn": [{}],
 }
 """Settings of each method's own parameters: four of them, of which a quick look takes two."""
@@ -177,7 +180,7 @@ def grid_points(
     Examples
     --------
     >>> [len(grid_points(method, KernelChoices(), [], sparsity=6)) for method in ("cksc", "svm", "1nn")]
-    [12, 12, 8]
+    [16, 16, 8]
     """
     chosen = choices.quick() if quick else choices
     own = _own_settings(method, sparsity, alpha, quick)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import InputError, StoreError
 from cksc_dist.evaluate.curves import Curves
 from cksc_dist.evaluate.decision_figures import alignment, atom, class_shares, embed_codes, embedding
-from cksc_dist.evaluate.figures import interpretability, objective, svg
+from cksc_dist.evaluate.figures import objective, shortened, svg
 from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.evaluate.page import Picture, heading, pictures, text
 from cksc_dist.maths.dtw import prepare
@@ -20,6 +20,7 @@ from cksc_dist.maths.warping import warping_path
 from cksc_dist.models.explanation import Explanation
 from cksc_dist.models.kernel_input import DtwInput
 from cksc_dist.models.stored_decisions import decide_rows
+from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
@@ -72,16 +73,6 @@ def model_pictures(model: Any) -> list[Picture]:
             [svg(embedding(points, labels.tolist()), title="embedding of codes")],
         )
     )
-    if not np.isfinite(model.interpretability_).all() or len(np.unique(model.interpretability_)) > 1:
-        by_class = _class_interpretability(model)
-        if len(by_class) <= 40:
-            found.append(
-                Picture(
-                    "Interpretability by class",
-                    "Mean share of its own class in the atoms of each class.",
-                    [svg(interpretability(by_class), title="interpretability by class")],
-                )
-            )
     if isinstance(model._source, DtwInput):
         found.append(_atom_picture(model))
     return found
@@ -91,19 +82,9 @@ def _evenly(n: int, most: int) -> Index:
     return np.unique(np.linspace(0, n - 1, min(n, most)).round().astype(np.int64))
 
 
-def _class_interpretability(model: Any) -> dict[str, float]:
-    """Return the mean IP of the atoms of each class."""
-    home = model._class_weight().argmax(axis=1)
-    return {
-        str(name): float(np.mean(model.interpretability_[home == q]))
-        for q, name in enumerate(model.classes_)
-        if (home == q).any()
-    }
-
-
 def _atom_picture(model: Any) -> Picture:
     """Return atoms, the most used of each class first, drawn as their training series."""
-    values, offsets = model._source.series
+    values, offsets = _compared(model._source.series, model._source.distance)
     places = model._source.columns  # of the support among the series that are kept
     series = [values[offsets[place] : offsets[place + 1]] for place in places]
     curves = Curves.of(series)
@@ -116,10 +97,14 @@ def _atom_picture(model: Any) -> Picture:
         members, weights = atoms.indices[entries], atoms.data[entries]
         heavy = np.argsort(-np.abs(weights), kind="stable")[:12]
         share = float(model.interpretability_[j])
-        title = f"{model.classes_[home[j]].item()}: {len(members)} series" + (f", {share:.0%}" if share < 1 else "")
+        title = f"{shortened(model.classes_[home[j]].item())}: {len(members)} series"
+        title += f", {share:.0%} its own" if share < 0.995 else ""
         figure = atom([curves(series[member]) for member in members[heavy]], weights[heavy], title)
         drawn.append(svg(figure, title=f"atom {j}"))
-    caption = "Each is a weighted sum of these training series; the heavier, the darker. Time fills the width. "
+    caption = (
+        "Each is a weighted sum of these training series; the heavier, the darker. Time fills the width. Where other "
+        "classes have a part in an atom, it says how much is of its own. "
+    )
     return Picture("Atoms, and the training series that they are made of", caption + curves.note, drawn, "medium")
 
 
@@ -137,21 +122,25 @@ def _chosen_atoms(use: Float, home: Index) -> list[int]:
 
 def decision_section(folder: Folder, model: Any, split: SplitRows) -> list[str]:
     """Return single decisions on the test part of the split that a model was trained on, with what they are made of."""
+    if model.origin_ is None:
+        return [text("Decisions are not drawn: the model was not trained on a store", "note")]
     try:
         matrix = open_matrix(folder.url, model.origin_["matrix"])
-    except StoreError as error:
+        rows = split.draw(matrix.labels)[1]
+        decided = decide_rows(model, matrix, rows, top=EXAMPLES)
+    except (StoreError, InputError) as error:
         return [text(f"Decisions are not drawn: {error}", "note")]
-    rows = split.draw(matrix.labels)[1]
-    decided = decide_rows(model, matrix, rows, top=EXAMPLES)
     truth = matrix.labels[rows]
     wrong = np.array([why.label != true for why, true in zip(decided.explanations, truth.tolist(), strict=True)])
     near = _evenly(len(rows), EMBEDDED)
     points = embed_codes(decided.codes[near])
+    mistaken = int(wrong[near].sum())
+    told = f"a ring marks the {mistaken} of {len(near)} that are" if mistaken else f"none of the {len(near)} is"
     overview = Picture(
         "The codes of series that were held out",
-        f"Coloured by their true class; a ring marks the {int(wrong[near].sum())} of {len(near)} that are decided "
-        "wrongly.",
+        f"Coloured by their true class; {told} decided wrongly.",
         [svg(embedding(points, truth[near].tolist(), wrong[near]), title="embedding of held-out codes")],
+        "beside",
     )
     body = [heading(2, "Single decisions, and why"), pictures([overview])]
     if not matrix.series.dims:
@@ -182,23 +171,25 @@ def _decision_pictures(matrix: DistanceMatrix, row: int, why: Explanation) -> li
     parts = [(part, _series(matrix, part.row)) for part in why.samples]
     curves = Curves.of([sample, *(series for _, series in parts)], _dim_names(matrix))
     told = f"{name}, of class {true}: decided {why.label} with {why.confidence:.0%}"
-    found = [
-        Picture(
-            told,
-            f"Shares of the classes in the {why.n_samples} training series and {why.n_atoms} atoms that rebuild it; "
-            f"the reconstruction has cosine {why.similarity:.2f} with the series.",
-            [svg(class_shares(why.shares, why.label, true), title=f"class shares of {name}")],
-        )
-    ]
+    reason = (
+        f"Shares of the classes in the {why.n_samples} training series and {why.n_atoms} atoms that rebuild it; the "
+        f"reconstruction has cosine {why.similarity:.2f} with the series."
+    )
+    if why.far_away:
+        reason = "It is like no training series, so that nothing rebuilds it: a guess, the largest class."
+    shares = svg(class_shares(why.shares, why.label, true), title=f"class shares of {name}")
+    found = [Picture(told, reason, [shares], "beside")]
+    if not parts:
+        return found
     drawn = []
-    for part, series in parts:
-        path = _path(matrix.spec, sample, series)
-        label = f"{part.share:.0%}: {part.name}, of class {part.label}"
+    paths = [_path(matrix.spec, sample, series) for _, series in parts]
+    for (part, series), path in zip(parts, paths, strict=True):
+        label = f"{part.share:.0%}, class {shortened(part.label)}: {part.name}"
         drawn.append(
             svg(alignment(curves(sample), curves(series), path, (name, label)), title=f"{name} and {part.name}")
         )
     caption = "Above the series to be decided, below the training series, with its share of the reconstruction. "
-    if len(_path(matrix.spec, sample, parts[0][1])):
+    if any(len(path) for path in paths):
         caption += "Lines join frames that the warping lays beside each other. "
     return [*found, Picture("What it is rebuilt from", caption + curves.note, drawn, "medium")]
 
@@ -210,12 +201,18 @@ def _dim_names(matrix: DistanceMatrix) -> list[str]:
 
 
 def _series(matrix: DistanceMatrix, row: int) -> Float:
-    """Return a series as it is compared: its dimensions, scaled as the distance asks."""
-    return prepare(pick_dims(matrix.series.read(row, row + 1), matrix.spec), matrix.spec, "series", row)[0]
+    """Return a series of a store as it is compared."""
+    return _compared(matrix.series.read(row, row + 1), matrix.spec)[0]
+
+
+def _compared(series: Ragged, spec: DistanceSpec) -> Ragged:
+    """Return the dimensions that a distance looks at, scaled as it asks."""
+    return prepare(pick_dims(series, spec), spec, "series")
 
 
 def _path(spec: DistanceSpec, one: Float, other: Float) -> Index:
     """Return which frames lie beside each other; none where no single warping tells."""
-    if spec.metric != "dtw" or spec.mode == "independent" or len(one) * len(other) > LONGEST:
+    several = spec.mode == "independent" and one.shape[1] > 1
+    if spec.metric != "dtw" or several or len(one) * len(other) > LONGEST:
         return np.zeros((0, 2), np.int64)
     return warping_path(one, other, spec)

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Literal
 
-__all__ = ["Cell", "Picture", "cards", "definitions", "details", "heading", "page", "pictures", "table", "text"]
+__all__ = [
+    "Cell",
+    "Picture",
+    "cards",
+    "definitions",
+    "details",
+    "heading",
+    "page",
+    "pictures",
+    "spelt",
+    "table",
+    "text",
+]
 
 STYLE = """\
 :root { --ink: #22282f; --faint: #57606a; --rule: #d5d9de; --blue: #0072b2; --pale: #eaf3f9; }
@@ -30,19 +43,20 @@ a { color: var(--blue); }
 .card b { display: block; font-size: 1.5rem; line-height: 1.25; font-weight: 650; overflow-wrap: anywhere; }
 .card span { display: block; color: var(--faint); font-size: .875rem; overflow-wrap: anywhere; }
 .card.first { background: var(--pale); border-color: #9cc7e0; }
-.scroll { overflow-x: auto; max-width: 100%; margin: .75rem 0; }
+/* where a table is wider than its box, a shadow at the right says so */
+.scroll { overflow-x: auto; max-width: 100%; margin: .75rem 0;
+  background: linear-gradient(90deg, #fff0, #fff 60%) right / 40px 100% no-repeat local,
+    linear-gradient(270deg, #0003, #0000) right / 14px 100% no-repeat scroll; }
 table { border-collapse: collapse; font-size: .94rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .42rem .75rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule);
+th, td { padding: .42rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid var(--rule);
   vertical-align: middle; }
 th { font-weight: 600; color: var(--faint); font-size: .85rem; }
 th:first-child, td:first-child { text-align: left; position: sticky; left: 0; background: #fff; }
 td.left, th.left { text-align: left; }
-td.wrap { white-space: normal; min-width: 13rem; overflow-wrap: anywhere; }
 tr.own td { background: var(--pale); font-weight: 650; }
 tr.apart td { border-top: 2px solid var(--faint); }
 td small { color: var(--faint); font-weight: 400; font-size: .8rem; }
-.bar { display: inline-block; vertical-align: middle; width: 84px; height: 10px; margin-right: .6rem;
-  background: #eef0f2; position: relative; }
+.bar { float: left; width: 84px; height: 10px; margin: .45em .6rem 0 0; background: #eef0f2; position: relative; }
 .bar i { position: absolute; left: 0; top: 0; bottom: 0; background: #8a929b; }
 tr.own .bar i { background: var(--blue); }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 2.2rem 2.5rem;
@@ -50,6 +64,8 @@ tr.own .bar i { background: var(--blue); }
 .small { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(45%, 150px), 1fr)); gap: 1rem; }
 .medium { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 300px), 1fr)); gap: 1rem 1.5rem; }
 .whole { grid-column: 1 / -1; }
+.beside { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: .5rem 2.5rem;
+  align-items: center; }
 figure { margin: 0; min-width: 0; }
 figure svg { display: block; width: 100%; height: auto; max-width: 560px; }
 .small svg { max-width: 200px; }
@@ -66,6 +82,7 @@ dd { margin: 0; overflow-wrap: anywhere; }
 @media (max-width: 600px) {
   main { padding: 1rem 1rem 3rem; }
   h1 { font-size: 1.5rem; } h2 { font-size: 1.25rem; }
+  th, td { padding: .4rem .4rem; } .bar { display: none; }
   dl { grid-template-columns: minmax(0, 1fr); gap: 0; } dd { margin-bottom: .6rem; }
 }
 @media print {
@@ -74,6 +91,24 @@ dd { margin: 0; overflow-wrap: anywhere; }
   body { font-size: 11pt; }
 }
 """
+
+_NO_LETTERS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+def spelt(text: str) -> str:
+    """Return a text with a sign in the place of all that no page may hold.
+
+    Examples
+    --------
+    >>> spelt("left\\x00hand")
+    'left�hand'
+    """
+    return _NO_LETTERS.sub("\ufffd", text)
+
+
+def escape(text: str) -> str:
+    """Return a text as HTML."""
+    return html.escape(spelt(text))
 
 
 @dataclass(frozen=True)
@@ -87,20 +122,21 @@ class Picture:
     drawings
         SVG; several stand side by side where there is room.
     size
-        Of the drawings: how many fit beside each other.
+        ``"one"`` fills a column; of ``"medium"`` and ``"small"`` ones several stand beside each other;
+        ``"beside"`` is one over the whole width, with its caption beside it.
     """
 
     title: str
     caption: str
     drawings: Sequence[str]
-    size: Literal["one", "small", "medium", "pairs"] = "one"
+    size: Literal["one", "small", "medium", "beside"] = "one"
 
     def html(self) -> str:
         """Return the figure with its caption."""
-        classes = {"one": "", "small": "small", "medium": "medium", "pairs": "figures"}[self.size]
-        inner = "".join(drawing if self.size == "one" else f"<div>{drawing}</div>" for drawing in self.drawings)
-        body = f'<div class="{classes}">{inner}</div>' if classes else inner
-        whole = ' class="whole"' if self.size in ("pairs", "medium") else ""
+        several = self.size in ("small", "medium")
+        inner = "".join(f"<div>{drawing}</div>" if several else drawing for drawing in self.drawings)
+        body = f'<div class="{self.size}">{inner}</div>' if several else inner
+        whole = {"medium": ' class="whole"', "beside": ' class="whole beside"'}.get(self.size, "")
         caption = f"<figcaption><b>{escape(self.title)}</b>{escape(self.caption)}</figcaption>"
         return f'<figure{whole} aria-label="{escape(self.title)}">{body}{caption}</figure>'
 
@@ -118,13 +154,13 @@ class Cell:
     share
         Length of a bar before it, from 0 to 1; None: no bar.
     kind
-        ``"left"``: text, not a number; ``"wrap"``: long text.
+        ``"left"``: text, not a number.
     """
 
     text: str
     remark: str = ""
     share: float | None = None
-    kind: Literal["", "left", "wrap left"] = ""
+    kind: Literal["", "left"] = ""
 
     def html(self) -> str:
         """Return the cell."""

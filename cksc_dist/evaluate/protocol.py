@@ -3,7 +3,7 @@
     for each split:  training part, test part                                  10 of them, one half each
         for each fold of the training part, for each point of a method's grid:
             fit on the other folds, measure on this one                        nothing of the test part is looked at
-        the point with the best mean is fitted on the whole training part, and measured on the test part
+        the best point (`best_point`) is fitted on the whole training part, and measured on the test part
 
 Every fit is a task (`run_fits`), so that a run that was stopped goes on, and all of them can use a cluster.
 """
@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError
+from cksc_dist.evaluate.choice import best_point
 from cksc_dist.evaluate.fit_tasks import FitTask, SplitRows
 from cksc_dist.evaluate.fit_work import MEASURES
 from cksc_dist.evaluate.fits import check_name, fit_results, run_fits, write_table
@@ -182,6 +183,8 @@ def evaluate(
             raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
     if len(set(methods)) < len(methods) or not methods:
         raise InputError(f"methods={list(methods)}: give at least one, each once")
+    if distances and choices.distances is not None:
+        raise InputError(f"distances={distances!r} names a ready matrix; give choices=KernelChoices(None) with it")
     series = open_series(folder)
     parts = groups if groups is not None else modalities(series.dim_names, series.dims)
     own: dict[str, Any] = {"sparsity": sparsity, "alpha": alpha, "quick": protocol.quick}
@@ -198,7 +201,10 @@ def evaluate(
     )
     settings: dict[str, Any] = {"distances": base, "run": run, "progress": progress, "client": client}
     tuned = _tune(folder, grids, splits, f"{name}-tuning", settings) if protocol.tune else _untuned(grids, splits)
-    chosen = _first_best(tuned.seen.fillna(-1.0), "point")
+    chosen = xr.zeros_like(tuned.seconds, dtype=np.int64)
+    for method, points in grids.items() if protocol.tune else ():
+        seen = tuned.seen.sel({"method": method}).transpose("split", "point").values[:, : len(points)]
+        chosen.loc[{"method": method}] = [best_point(row, [point.text() for point in points]) for row in seen]
     final = [
         FitTask(
             SplitRows(folds[0].seed, protocol.test_size),

@@ -7,15 +7,16 @@ what it has learnt, and how.
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
-from cksc_dist.errors import ModelFileError
+from cksc_dist.errors import InputError, ModelFileError, StoreError
 from cksc_dist.evaluate.figures import accuracy_by_split, confusion, interpretability, small_confusion, svg, sweep
 from cksc_dist.evaluate.fit_tasks import SplitRows
-from cksc_dist.evaluate.methods import METHODS
+from cksc_dist.evaluate.methods import METHODS, REFERENCES
 from cksc_dist.evaluate.model_sections import decision_section, model_pictures, model_settings
 from cksc_dist.evaluate.page import Cell, Picture, cards, definitions, details, heading, page, pictures, table, text
 from cksc_dist.evaluate.paper import TABLE2
@@ -23,6 +24,7 @@ from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.layout import is_store
 from cksc_dist.store.model_files import model_digest
 
 __all__ = ["write_report"]
@@ -34,7 +36,7 @@ SWEPT = {
 
 
 def write_report(source: str | Path, path: str | Path, *, name: str = "") -> Path:
-    """Write the report of a store's evaluations, or of a saved model, and return where it is.
+    """Write the report of a store's evaluations, or of a saved model, whole or not at all; return where it is.
 
     Parameters
     ----------
@@ -43,23 +45,37 @@ def write_report(source: str | Path, path: str | Path, *, name: str = "") -> Pat
     path
         The HTML file.
     name
-        Which evaluation comes first; left out: the newest.
+        Which evaluation of a store comes first; left out: the newest.
     """
-    target = Path(path)
+    target, content = Path(path), _content(source, name)
     target.parent.mkdir(parents=True, exist_ok=True)
-    content = _model_page(str(source)) if _is_model(source) else _store_page(Folder(source), name)
-    partial = target.with_name(f"{target.name}.partial")
-    partial.write_text(content, encoding="utf-8")
-    partial.replace(target)
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
     return target
 
 
-def _is_model(source: str | Path) -> bool:
+def _content(source: str | Path, name: str) -> str:
+    """Return the page of whatever there is, or say why there is none."""
+    folder = Folder(source)
     try:
         model_digest(source)
-    except ModelFileError:
-        return False
-    return True
+    except ModelFileError as error:
+        try:
+            found = is_store(folder)
+        except StoreError as other:
+            raise StoreError(
+                f"{folder.url} can be read neither as a model ({error}) nor as a store ({other})"
+            ) from other
+        if not found:
+            raise StoreError(f"{folder.url} is neither a store nor a saved model; give the folder of one") from error
+        return _store_page(folder, name)
+    if name:
+        raise InputError(f"{folder.url} is a model, which has no evaluation {name!r}; give the store, or no name")
+    return _model_page(str(source))
 
 
 def _model_page(url: str) -> str:
@@ -116,8 +132,10 @@ def _facts(measured: xr.Dataset) -> list[tuple[str, str]]:
     for method in dict.fromkeys(["cksc", best, "svm", "1nn"]):
         if method in measured["method"].values:
             accuracy = 100 * float(measured.accuracy.sel({"method": method}).mean())
-            known = f", in the paper {paper[method]:.1f} %" if method in paper else ""
-            found.append((f"{accuracy:.1f} %", f"{METHODS[method].title}{' (best)' if method == best else ''}{known}"))
+            known = f", in the paper {paper[method]:.1f}\u00a0%" if method in paper else ""
+            found.append(
+                (f"{accuracy:.1f}\u00a0%", f"{METHODS[method].title}{' (best)' if method == best else ''}{known}")
+            )
     if "cksc" in measured["method"].values:
         used = float(measured.atoms_used.sel({"method": "cksc"}).mean())
         found.append((f"{used:.1f}", f"atoms in a decision of CKSC, at most {measured.attrs['sparsity']}"))
@@ -127,48 +145,44 @@ def _facts(measured: xr.Dataset) -> list[tuple[str, str]]:
 def _table(measured: xr.Dataset) -> str:
     """Return the table of all methods."""
     paper = TABLE2.get(measured.attrs["title"], {})
-    header = [
-        "method",
-        "accuracy in %",
-        "in the paper",
-        "macro F1",
-        "IP",
-        "calibration",
-        "atoms",
-        "a fit",
-        "against best",
-    ]
+    header = ["method", "accuracy %"] + ["paper"] * bool(paper)
+    header += ["macro F1", "IP", "calibration", "atoms", "a fit", "against best", "corrected p"]
     lines, kinds = [], []
+    methods = ordered_methods(measured["method"].values)
+    references = [method for method in methods if method in REFERENCES]
     low = max(0.0, float(measured.accuracy.min()) - 0.1)
-    for method in ordered_methods(measured["method"].values):
+    for method in methods:
         row = measured.sel({"method": method})
         accuracy = 100 * row.accuracy.values
         spread = f"± {accuracy.std(ddof=1):.1f}" if len(accuracy) > 1 else ""
         share = (accuracy.mean() / 100 - low) / (1 - low)
         seconds = float((row.train_seconds + row.predict_seconds).mean())
+        is_best = method == measured.attrs["best"]
         lines.append(
             [
                 Cell(METHODS[method].title, kind="left"),
                 Cell(f"{accuracy.mean():.1f}", spread, share),
-                Cell(f"{paper[method]:.1f}" if method in paper else ""),
+                *([Cell(_number(paper.get(method, np.nan), 1))] if paper else []),
                 Cell(_number(100 * float(row.macro_f1.mean()), 1)),
                 Cell(_number(float(row.interpretability.mean()), 2)),
                 Cell(_number(float(row.calibration.mean()), 3)),
                 Cell(_number(float(row.atoms_used.mean()), 1)),
-                Cell(f"{1000 * seconds:.0f} ms"),
-                Cell(_against(row, method == measured.attrs["best"]), kind="left"),
+                Cell(f"{1000 * seconds:.0f} ms" if seconds < 10 else f"{seconds:,.0f} s"),
+                Cell("best" if is_best else _against(float(row.p_value)), kind="left"),
+                Cell("" if is_best else _chance(float(row.p_corrected))),
             ]
         )
-        kinds.append("own" if method == "cksc" else "apart" if method in ("1nn",) else "")
-    return table(header, lines, kinds, left=(0, 8))
+        kinds.append("own" if method == "cksc" else "apart" if method in references[:1] else "")
+    return table(header, lines, kinds, left=(0, header.index("against best")))
 
 
-def _against(row: xr.Dataset, is_best: bool) -> str:
-    """Say how a method stands to the best one."""
-    if is_best:
-        return "best"
-    plain, corrected = float(row.p_value), float(row.p_corrected)
-    return f"{'worse' if plain < LEVEL else 'level'}, p = {plain:.3f} (corrected {corrected:.3f})"
+def _against(p: float) -> str:
+    """Say how a method stands to the best one, given the p value of their difference."""
+    return f"{'worse' if p < LEVEL else 'level'}, p {_chance(p)}"
+
+
+def _chance(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
 def _number(value: float, digits: int) -> str:
@@ -180,10 +194,12 @@ def _remarks(measured: xr.Dataset) -> str:
     known = [f"{METHODS[name].title}: {METHODS[name].remark}." for name in measured["method"].values]
     remarks = " ".join(line for line in known if not line.endswith(": ."))
     return (
-        "Bars begin ten points below the worst split. Mean and standard deviation of the splits; p values of two-sided "
-        "paired t-tests against the best method, and corrected for the samples that splits share (Nadeau and Bengio). "
+        "Mean and standard deviation of the splits; bars begin ten points below the worst split. Worse: a two-sided "
+        f"paired t-test against the best method has p below {LEVEL}. Corrected p: of a test that makes up for samples "
+        "which splits share (Nadeau and Bengio). "
         "IP: share of an atom's weight in its strongest class. Calibration: expected error of the confidence. "
-        "The splits of the paper are not known. " + remarks
+        + ("The splits of the paper are not known. " if measured.attrs["title"] in TABLE2 else "")
+        + remarks
     )
 
 
@@ -249,31 +265,25 @@ def _confusions(measured: xr.Dataset) -> list[Picture]:
 def _settings(measured: xr.Dataset) -> list[str]:
     """Return what was tuned and chosen, and what it was run with."""
     about = measured.attrs
-    lines = []
-    for method in measured["method"].values:
+    tuned = []
+    for method in ordered_methods(measured["method"].values):
         row = measured.sel({"method": method})
         settings = [str(each) for each in row.settings.values]
         chosen = [settings[int(at)] for at in row.chosen.values]
         counts = sorted(((chosen.count(each), each) for each in set(chosen)), reverse=True)
-        often = "; ".join(f"{count} times {_plainly(each)}" for count, each in counts)
-        seconds = float(row.tuning_seconds.sum())
-        lines.append(
-            [
-                Cell(METHODS[method].title, kind="left"),
-                Cell(str(sum(1 for each in settings if each))),
-                Cell(f"{seconds:,.0f} s"),
-                Cell(often, kind="wrap left"),
-            ]
-        )
+        often = "; ".join(f"{count} × {_plainly(each)}" for count, each in counts)
+        points, seconds = sum(1 for each in settings if each), float(row.tuning_seconds.sum())
+        tuned.append((METHODS[method].title, f"{often} (of {points}, tuning took {seconds:,.0f}\u00a0s)"))
     kept = {key: about[key] for key in ("n_splits", "test_size", "n_folds", "random_state", "sparsity", "distances")}
     items = [(key.replace("_", " "), str(value)) for key, value in kept.items()]
     items += [(key, value) for key, value in json.loads(about["versions"]).items()]
     return [
-        table(["method", "points", "tuning took", "chosen, over the splits"], lines, left=(0, 3)),
+        text("What tuning chose, and how often:"),
+        definitions(tuned),
         details("All settings and versions", definitions(items)),
     ]
 
 
 def _plainly(settings: str) -> str:
     """Return settings as text."""
-    return ", ".join(f"{name} {value}" for name, value in json.loads(settings).items())
+    return ", ".join(f"{name} {value}" for name, value in json.loads(settings).items()) or "the defaults"

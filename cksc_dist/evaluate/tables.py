@@ -32,7 +32,7 @@ def comparison(table: xr.Dataset) -> list[str]:
     """Return the lines of a table of one evaluation, the paper's figures beside ours."""
     paper = TABLE2.get(table.attrs["title"], {})
     lines = [
-        f"{'method':22s} {'accuracy %':>14s} {'paper':>7s} {'F1':>6s} {'IP':>5s} {'calibr.':>7s} {'atoms':>6s} "
+        f"{'method':22s} {'accuracy %':>15s} {'paper':>7s} {'F1':>6s} {'IP':>5s} {'calibr.':>7s} {'atoms':>6s} "
         f"{'fit s':>7s}  against the best"
     ]
     for method in table["method"].values:

@@ -15,10 +15,40 @@ from cksc_dist.errors import ReadError
 from cksc_dist.io.mat5 import check_structure
 from cksc_dist.series import SeriesSet
 
-__all__ = ["load_variables", "read_mat"]
+__all__ = ["load_variables", "read_mat", "variable_names"]
 
 _FORM = "a cell data_all of structs with data (time x dims) and class"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def _checked_content(path: Path) -> bytes:
+    """Return the bytes of a MATLAB file whose structure is sound."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
+    if content.startswith((b"MATLAB 7.3", _HDF5)):
+        raise ReadError(
+            path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
+        )
+    try:
+        check_structure(content)
+    except Exception as error:
+        raise _unreadable(path, error) from error
+    return content
+
+
+def _unreadable(path: Path, error: Exception) -> ReadError:
+    return ReadError(path, f"cannot be read as a MATLAB file ({error}); fetch or save it again")
+
+
+def variable_names(path: Path) -> list[str]:
+    """Return the names of the variables of a MATLAB file (up to version 7)."""
+    content = _checked_content(path)
+    try:
+        return [str(name) for name, _, _ in whosmat(BytesIO(content))]
+    except Exception as error:  # as above
+        raise _unreadable(path, error) from error
 
 
 def load_variables(
@@ -35,22 +65,14 @@ def load_variables(
     form
         What the file is expected to hold, for errors.
     """
+    content = _checked_content(path)
     try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
-    if content.startswith((b"MATLAB 7.3", _HDF5)):
-        raise ReadError(
-            path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
-        )
-    try:
-        check_structure(content)
         variables = loadmat(BytesIO(content), variable_names=[*required, *optional])
-        found = [name for name, _, _ in whosmat(BytesIO(content))]
     except Exception as error:  # damaged bytes end in any of a dozen kinds of exception inside scipy
-        raise ReadError(path, f"cannot be read as a MATLAB file ({error}); fetch or save it again") from error
+        raise _unreadable(path, error) from error
     if not set(required) <= variables.keys():
-        raise ReadError(path, f"holds the variables {', '.join(found) or 'none'}; expected {form}")
+        found = ", ".join(variable_names(path)) or "none"
+        raise ReadError(path, f"holds the variables {found}; expected {form}")
     return {name: np.asarray(variables[name]) for name in (*required, *optional) if name in variables}
 
 

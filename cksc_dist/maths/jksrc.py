@@ -13,8 +13,11 @@ Convex: minimise ``f(X) + lambda sum_j |X_j|`` with |X_j| the Euclidean norm of 
 
     t_j = (k_z - K x)_j + D x_j,   D = max_m K^m_jj,    X_j <- max(0, 1 - lambda / (2 |t_j|)) t_j / D
 
-then rows that violate the optimality condition ``2 |(k_z - K x)_j| <= lambda`` are taken in, until there are none. The
-problem is that which a proximal gradient (FISTA) with row shrinkage solves; this comes to its minimum sooner.
+then rows that violate their optimality condition are taken in, until no row violates it, whether in use or not:
+
+    |X_j| = 0:  2 |(k_z - K x)_j| <= lambda,        |X_j| > 0:  2 (k_z - K x)_j = lambda X_j / |X_j|
+
+The problem is that which a proximal gradient (FISTA) with row shrinkage solves; this comes to its minimum sooner.
 
 The label is the class of least residual, summed over the kernels, with the coefficients of that class alone:
 
@@ -48,10 +51,13 @@ NOTHING_LEFT = 1e-20
 """The greedy search stops where the best row is below this share of the first one; of squares."""
 
 ACCURACY = 1e-4
-"""The optimality conditions of the convex form hold up to this share of lambda."""
+"""The optimality conditions of the convex form hold up to this share of lambda, unless `SWEEPS` run out."""
 
-SWEEPS = 1000
-"""At most so many passes over the rows in use, and so many times that rows are taken in."""
+LOOSE = 0.1
+"""Rows in use settle to this share of the largest violation before others are taken in: these move them anyway."""
+
+SWEEPS = 20_000
+"""At most so many passes over the rows in use, for a sample."""
 
 ENTRANTS = 8
 """At most so many rows are taken in at a time, those that violate their condition most."""
@@ -258,19 +264,21 @@ def _convex_block(K: Float, rows: Float, shrinkage: float, values: Float) -> Non
             largest = max(largest, _row_norm(residual, j))
         half = shrinkage * largest  # lambda / 2
         used[:] = False
-        count = 0
-        for _ in range(SWEEPS):
+        count, sweeps = 0, 0
+        while sweeps < SWEEPS:
             for j in range(n):
                 norms[j] = 0.0 if used[j] else _row_norm(residual, j)
             worst = np.argsort(-norms, kind="mergesort")
-            before = count
+            violation = max(norms[worst[0]] - half, _violation(X, residual, active[:count], half))
+            if violation <= ACCURACY * half:
+                break
             for j in worst[:ENTRANTS]:
                 if norms[j] > half * (1.0 + ACCURACY):
                     used[j], active[count] = True, j
                     count += 1
-            if count == before:
-                break
-            _settle(K, X, residual, active[:count], half, step)
+            # a little less than is asked for, because the residual is made anew
+            goal = max(0.9 * ACCURACY * half, LOOSE * violation)
+            sweeps = _settle(K, X, residual, active[:count], half, goal, sweeps, step)
             # k_z - K x of all rows, anew: the sweeps renew it for those in use alone
             residual[:] = rows[z]
             for a in range(count):
@@ -280,19 +288,38 @@ def _convex_block(K: Float, rows: Float, shrinkage: float, values: Float) -> Non
 
 
 @compiled
-def _settle(K: Float, X: Float, residual: Float, active: Index, half: float, step: Float) -> None:
-    """Sweep over the rows in use until none changes by what its optimality condition would notice."""
-    for _ in range(SWEEPS):
-        change = 0.0
+def _settle(
+    K: Float, X: Float, residual: Float, active: Index, half: float, goal: float, sweeps: int, step: Float
+) -> int:
+    """Sweep over the rows in use until none violates its condition by more than ``goal``; return the sweeps so far."""
+    while sweeps < SWEEPS:
         for j in active:
-            change = max(change, _renew_row(K, X, residual, active, j, half, step))
-        if change <= ACCURACY * half:
+            _renew_row(K, X, residual, active, j, half, step)
+        sweeps += 1
+        if _violation(X, residual, active, half) <= goal:
             break
+    return sweeps
 
 
 @compiled
-def _renew_row(K: Float, X: Float, residual: Float, active: Index, j: int, half: float, step: Float) -> float:
-    """Minimise over row j, and return how far the gradient at this row moved."""
+def _violation(X: Float, residual: Float, rows: Index, half: float) -> float:
+    """Return by how much the worst of some rows violates its optimality condition, divided by 2."""
+    worst = 0.0
+    for j in rows:
+        norm, excess = _row_norm(X, j), 0.0
+        if norm > 0.0:
+            for m in range(len(X)):
+                excess += (residual[m, j] - half * X[m, j] / norm) ** 2
+            excess = np.sqrt(excess)
+        else:
+            excess = _row_norm(residual, j) - half
+        worst = max(worst, excess)
+    return worst
+
+
+@compiled
+def _renew_row(K: Float, X: Float, residual: Float, active: Index, j: int, half: float, step: Float) -> None:
+    """Take the step that lowers the objective over row j; with diagonals that are the same it is to its minimum."""
     kernels = len(K)
     curvature = 0.0
     for m in range(kernels):
@@ -303,24 +330,21 @@ def _renew_row(K: Float, X: Float, residual: Float, active: Index, j: int, half:
         norm += step[m] * step[m]
     norm = np.sqrt(norm)
     shrink = 1.0 - half / norm if norm > half else 0.0
-    moved = 0.0
     for m in range(kernels):
         new = shrink * step[m] / curvature
         change = new - X[m, j]
         if change == 0.0:
             continue
         X[m, j] = new
-        moved = max(moved, curvature * abs(change))
         for i in active:
             residual[m, i] -= change * K[m, j, i]
-    return moved
 
 
 @compiled
-def _row_norm(residual: Float, j: int) -> float:
+def _row_norm(X: Float, j: int) -> float:
     total = 0.0
-    for m in range(len(residual)):
-        total += residual[m, j] * residual[m, j]
+    for m in range(len(X)):
+        total += X[m, j] * X[m, j]
     return float(np.sqrt(total))
 
 

@@ -154,8 +154,9 @@ def _sweep(
 
 def _users(codes: SparseRows, n_atoms: int) -> tuple[Int, Int]:
     """Return the samples that use each atom, ascending, one list after the other, and where each begins."""
-    atoms = codes.indices[codes.indices >= 0]
-    samples = np.repeat(np.arange(len(codes.counts)), codes.counts)
+    # an entry that a sweep has set to 0 is no use: its atom must not count as used for it
+    samples, places = np.nonzero(codes.values)
+    atoms = codes.indices[samples, places]
     edges = np.concatenate([[0], np.cumsum(np.bincount(atoms, minlength=n_atoms))])
     return edges, samples[np.argsort(atoms, kind="stable")]
 
@@ -207,7 +208,7 @@ def ksvd(
     max_iter, tol
         At most so many alternations; stop once J changes by less than ``tol``, relatively.
     codes
-        Codes to start from; None: zeros.
+        Codes to start from, on the atoms as they are given; None: zeros.
     n_jobs
         Threads of the coding. The result does not depend on it.
 
@@ -222,9 +223,12 @@ def ksvd(
     diagonal = np.diagonal(K).copy()
     floor = NEGLIGIBLE * float(diagonal.max())
     least = 1e-9 * float(diagonal.sum())  # below it J is rounding
-    U = U / np.sqrt(np.einsum("ij,ij->j", U, K @ U))
+    lengths = np.sqrt(np.einsum("ij,ij->j", U, K @ U))
+    U = U / lengths
     if codes is None:
         codes = SparseRows.empty(n, min(T, k))
+    else:
+        codes = codes._replace(values=codes.values * lengths[codes.indices])  # U G stays as it is
     history: list[float] = []
     before, n_iter, converged, settled = float(diagonal.sum()), 0, False, False
     while n_iter < max_iter and not converged:

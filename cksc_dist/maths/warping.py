@@ -41,7 +41,14 @@ def warping_path(a: Float, b: Float, spec: DistanceSpec = DistanceSpec()) -> Ind
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1] or not len(a) or not len(b):
         raise InputError(f"series of shapes {a.shape} and {b.shape}: give two of (time, dims), with the same dims")
     n, m = len(a), len(b)
-    V = _path_sums(_costs(a, b, spec), window_frames(spec.window, n, m))
+    with np.errstate(over="ignore"):  # it is told below
+        V = _path_sums(_costs(a, b, spec), window_frames(spec.window, n, m))
+    if not np.isfinite(V[n, m]):
+        largest = max(float(np.abs(a).max()), float(np.abs(b).max()))
+        raise InputError(
+            f"no path has a finite cost: the series have values of up to {largest:.3g}; leave out NaN and infinite "
+            "values, or rescale both series by one factor"
+        )
     i, j = n, m
     path = [(n - 1, m - 1)]
     while i > 1 or j > 1:

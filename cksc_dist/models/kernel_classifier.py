@@ -23,6 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from cksc_dist.errors import InputError, ModelFileError
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
 from cksc_dist.models.kernel_stack import DtwStack, PrecomputedStack, RbfStack
@@ -114,6 +115,7 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
     def _specs(self) -> tuple[Any, KernelInput]:
         """Return the checked settings of method and kernel."""
         check_choice("kernel", self.kernel, KERNELS)
+        resolve_n_jobs(self.n_jobs)  # which checks it: not every fit uses it
         spec = self.spec_type(**{part.name: getattr(self, part.name) for part in fields(self.spec_type)})
         if self.kernel == "precomputed":
             return spec, self._precomputed()
@@ -290,7 +292,7 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         """Return what kernel rows and codes mean."""
         shares, far = self._scores(rows, codes)
         decided = np.where(far, self._largest_class, shares.argmax(axis=1))
-        weights = codes @ self._support_atoms  # U g, one sample a row
+        weights = self._sample_weights(rows, codes)
         weights.sort_indices()  # of equal weights the earlier row is named first
         class_weight, used = self._class_weight(), self._atoms_used(codes)
         similarity = self._similarities(rows, codes, weights)
@@ -308,6 +310,10 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
             )
             for i in range(len(rows))
         ]
+
+    def _sample_weights(self, rows: NDArray[Any], codes: sparse.csr_array) -> sparse.csr_array:
+        """Return U g over the training samples that carry weight, one sample a row."""
+        return codes @ self._support_atoms
 
     def _similarities(self, rows: NDArray[Any], codes: sparse.csr_array, weights: sparse.csr_array) -> Float:
         """Return the cosine of each sample with what it is rebuilt as; ``weights`` is U g, one sample a row."""
@@ -432,8 +438,10 @@ def class_numbers(labels: NDArray[Any]) -> tuple[NDArray[Any], Index]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar as the Python number that JSON can hold."""
-    return value.item() if isinstance(value, np.generic) else value
+    """Return a parameter as JSON can hold it: numbers of Python, and lists of them for arrays."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _row(matrix: Any, i: int) -> tuple[Index, Float]:

@@ -104,6 +104,11 @@ class KGDL(DictionaryClassifier):
     n_train_ : int
         Number of training samples.
 
+    Notes
+    -----
+    In `explain` every atom is turned towards the sample, and the similarity is the cosine of two lines as projectors:
+    the square of that of two vectors.
+
     Examples
     --------
     >>> from cksc_dist.io import make_gestures
@@ -170,6 +175,20 @@ class KGDL(DictionaryClassifier):
         # as they were at fit: parameters may have been set since
         spec: KGDLSpec = self._spec
         return line_codes(self._model.gram, linear**2, spec.coding, spec.sparsity, spec.shrinkage, n_jobs=self.n_jobs)
+
+    def _sample_weights(self, rows: NDArray[Any], codes: Any) -> Any:
+        """Return U g with every atom turned towards the sample: a line has no sign."""
+        signed = codes.copy()
+        sample = np.repeat(np.arange(len(rows)), np.diff(codes.indptr))
+        signed.data *= np.where((rows @ self._weights)[sample, codes.indices] < 0, -1.0, 1.0)
+        return super()._sample_weights(rows, signed)
+
+    def _similarities(self, rows: NDArray[Any], codes: Any, weights: Any) -> Float:
+        """Return the cosine of each line with what it is rebuilt as: b'a / sqrt(a'Gd a)."""
+        norms = codes.multiply(codes @ self._model.gram).sum(axis=1)
+        products = codes.multiply((rows @ self._weights) ** 2).sum(axis=1)
+        found: Float = np.divide(products, np.sqrt(norms), out=np.zeros(len(rows)), where=norms > 0)
+        return found
 
     def _shares(self, linear: Float, codes: Any) -> Float:
         return shares_of_regression(codes @ self._model.weights.T)

@@ -67,7 +67,7 @@ def decide_rows(model: KernelClassifier, matrix: DistanceMatrix, rows: NDArray[n
     (['gesture0', 'gesture3'], (2, 12))
     """
     origin = model.origin_
-    if origin is None or origin.get("matrix") != matrix.fingerprint:
+    if origin is None or not _is_of(model, origin, matrix):
         raise InputError(f"the model was not trained on {matrix!r}; open the matrix that model.origin_ names")
     source = model._source
     if isinstance(source, DtwInput) and source.kernel.repair is not None:
@@ -79,6 +79,16 @@ def decide_rows(model: KernelClassifier, matrix: DistanceMatrix, rows: NDArray[n
         kernel = gaussian_kernel(matrix[rows, np.array(origin["rows"])], float(delta))
     codes = model._codes_of(kernel)
     return Decided(np.asarray(rows), codes, model._explanations(kernel, codes, top))
+
+
+def _is_of(model: KernelClassifier, origin: dict[str, Any], matrix: DistanceMatrix) -> bool:
+    """Tell whether a matrix has the settings and, where the model has its training samples, series of their names."""
+    rows = np.array(origin.get("rows", ()), np.int64)
+    if origin.get("matrix") != matrix.fingerprint or not len(rows) or rows.max() >= len(matrix):
+        return False
+    # settings alone have the same fingerprint in every store
+    labels = model.classes_[model._train_labels[model.support_]]
+    return bool((matrix.ids[rows] == np.array(origin["ids"])).all() and (matrix.labels[rows] == labels).all())
 
 
 def _one(series: tuple[NDArray[np.float64], NDArray[np.int64]]) -> NDArray[np.float64]:

@@ -19,8 +19,9 @@ import xarray as xr
 from distributed import Client
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.svm import SVC
 
-from cksc_dist import CKSC, DistanceKernel, SeriesSet, open_matrix, pairwise_dtw
+from cksc_dist import CKSC, JKSRC, DistanceKernel, SeriesSet, open_matrix, pairwise_dtw
 from cksc_dist.dist.cluster import connected
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest, ingest_distances
@@ -32,6 +33,7 @@ from cksc_dist.io import make_gestures
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
+from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix_files import find_matrices
 from cksc_dist.store.metadata import damaged_metadata
 from tests.dist.processes import Starter, starter, wait_until
@@ -100,7 +102,8 @@ def expected() -> xr.Dataset:
     shape = (1, 3, 2, 2)
     values = {name: np.empty(shape) for name in MEASURED}
     for split in range(3):
-        train, test = next(StratifiedShuffleSplit(1, test_size=0.5, random_state=split).split(D, LABELS))
+        halves = next(StratifiedShuffleSplit(1, test_size=0.5, random_state=split).split(D, LABELS))
+        train, test = (np.sort(half) for half in halves)  # in the order of the store
         for i, sparsity in enumerate([2, 3]):
             for j, factor in enumerate([0.5, 1.0]):
                 kernel = DistanceKernel(factor=factor)
@@ -206,6 +209,149 @@ def test_where_to_run_is_chosen_and_told(store: Path) -> None:
     assert fits._kind(RunSpec(workers=1), 1e6)[0] == "serial"
     assert fits._kind(RunSpec(scheduler="tcp://head:8786"), 0.0)[0] == "dask"
     assert fits._kind(RunSpec(executor="threads"), 1e6)[0] == "threads"
+
+
+# several matrices, and what is kept
+
+
+def naive_macro_f1(true: list[str], predicted: list[str]) -> float:
+    """Return the mean over classes of 2 P R / (P + R), counted sample by sample."""
+    pairs, scores = list(zip(true, predicted, strict=True)), []
+    for name in sorted({*true, *predicted}):
+        both = sum(a == name and b == name for a, b in pairs)
+        said, there = predicted.count(name), true.count(name)
+        scores.append(2 * both / (said + there))  # the same, without a division by 0
+    return sum(scores) / len(scores)
+
+
+def naive_calibration(confidence: list[float], right: list[bool]) -> float:
+    """Return how far confidence and accuracy are apart, in tenths of confidence."""
+    error = 0.0
+    for tenth in range(10):
+        inside = [i for i, sure in enumerate(confidence) if min(9, int(10 * sure)) == tenth]
+        error += abs(sum(right[i] - confidence[i] for i in inside)) / len(confidence)
+    return error
+
+
+def test_what_is_kept_of_a_fit_is_what_the_model_says(store: Path) -> None:
+    """Predictions, confidences, and all that is measured of them."""
+    D = pairwise_dtw(DATA)
+    tasks = [replace(TASKS[0], keep=True), replace(TASKS[7], keep=True)]
+    table, _ = measured(store, tasks)
+    found = fits.fit_results(store, tasks, name="first")
+    classes = np.unique(LABELS)
+    for task, kept in zip(tasks, found, strict=True):
+        train, test = task.draw(LABELS)
+        kernel = DistanceKernel(**task.kernel)
+        model = CKSC(**task.parameters, random_state=task.random_state)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model.fit(kernel.fit_transform(D[np.ix_(train, train)]), LABELS[train])
+        rows = kernel.transform(D[np.ix_(test, train)])
+        predicted, shares = model.predict(rows), model.class_shares(rows).max(axis=1)
+        assert classes[kept["predicted"]].tolist() == predicted.tolist()
+        np.testing.assert_allclose(kept["confidence"], shares, atol=1e-6)
+        right = (predicted == LABELS[test]).tolist()
+        at = table.sel(task.coordinates)
+        assert float(at.macro_f1) == pytest.approx(naive_macro_f1(LABELS[test].tolist(), predicted.tolist()))
+        assert float(at.calibration) == pytest.approx(naive_calibration(shares.tolist(), right))
+        assert float(at.atoms_used) == pytest.approx(np.count_nonzero(model.transform(rows), axis=1).mean())
+
+
+def test_what_was_not_kept_is_another_fit_and_what_was_not_run_is_told(store: Path) -> None:
+    measured(store, TASKS[:1])
+    (plain,) = fits.fit_results(store, TASKS[:1], name="first")
+    assert "predicted" not in plain
+    with pytest.raises(InputError, match=r"split=0, sparsity=2, factor=1.0 has not been run under the name 'first'"):
+        fits.fit_results(store, TASKS[:2], name="first")
+    keeping = [replace(TASKS[0], keep=True)]
+    with pytest.raises(InputError, match="has not been run"):
+        fits.fit_results(store, keeping, name="first")
+    assert measured(store, keeping)[1] == 1
+
+
+@pytest.fixture
+def matrices(store: Path) -> tuple[str, str]:
+    """Matrices of the first dimension, and of the two others."""
+    specs = [DistanceSpec(dims=dims) for dims in ((0,), (1, 2))]
+    first, second = (compute_distances(store, spec, SERIAL).fingerprint for spec in specs)
+    return first, second
+
+
+@pytest.mark.parametrize("room", [2**60, 1], ids=["read", "kept"])
+def test_a_method_of_several_kernels_is_fitted_on_all_of_them(
+    store: Path, matrices: tuple[str, str], monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    monkeypatch.setattr(fits, "ROOM_SHARE", room)
+    task = FitTask(SplitRows(4), {"run": 0}, "jksrc", {"sparsity": 3}, {"factor": 0.5}, 4, matrices, keep=True)
+    base = open_matrix(store, matrices[0]).fingerprint
+    table, count = measured(store, [task], distances=base)
+    assert count == 1
+    train, test = SplitRows(4).draw(LABELS)
+    known, asked = [], []
+    for dims in ([0], [1, 2]):
+        D = pairwise_dtw([values[:, dims] for values in DATA])
+        kernel = DistanceKernel(factor=0.5)  # each has a bandwidth of its own
+        known.append(kernel.fit_transform(D[np.ix_(train, train)]))
+        asked.append(kernel.transform(D[np.ix_(test, train)]))
+    model = JKSRC(sparsity=3).fit(np.stack(known, axis=-1), LABELS[train])
+    predicted = model.predict(np.stack(asked, axis=-1))
+    (kept,) = fits.fit_results(store, [task], name="first", distances=base)
+    assert np.unique(LABELS)[kept["predicted"]].tolist() == predicted.tolist()
+    assert float(table.accuracy[0]) == (predicted == LABELS[test]).mean()
+
+
+def test_the_matrices_of_a_fit_are_in_its_key(store: Path, matrices: tuple[str, str]) -> None:
+    first, second = matrices
+    options = {"distances": first}
+    both = FitTask(SplitRows(0), {"run": 0}, "jksrc", {"sparsity": 2}, matrices=(first, second))
+    others = [
+        replace(both, coordinates={"run": 1}, matrices=(second, first)),
+        replace(both, coordinates={"run": 2}, matrices=(second,)),
+        replace(both, coordinates={"run": 3}, matrices=(first,)),
+    ]
+    assert measured(store, [both], **options)[1] == 1
+    assert measured(store, [both, *others], **options)[1] == 3
+    # none is named: the one that is told, which is the last of them
+    assert measured(store, [replace(both, matrices=())], **options)[1] == 0
+    assert measured(store, [replace(both, matrices=())], distances=second)[1] == 0
+
+
+def test_a_changed_second_matrix_reuses_nothing(store: Path, matrices: tuple[str, str]) -> None:
+    task = FitTask(SplitRows(0), {"run": 0}, "jksrc", {"sparsity": 2}, matrices=matrices)
+    measured(store, [task], distances=matrices[0])
+    (tile, entry), *_ = Ledger(Folder(store), matrices[1]).load().entries.items()
+    ledger = Ledger(Folder(store), matrices[1]).load()
+    ledger.add(tile, replace(entry, checksum=entry.checksum + 1))
+    ledger.collect()
+    assert measured(store, [task], distances=matrices[0])[1] == 1
+
+
+def test_one_matrix_for_a_method_of_one_kernel(store: Path, matrices: tuple[str, str]) -> None:
+    task = FitTask(SplitRows(0), {"run": 0}, "svm", matrices=matrices)
+    with pytest.raises(InputError, match="the fit at run=0: method svm takes one matrix, but 2 are given"):
+        measured(store, [task], distances=matrices[0])
+    with pytest.raises(StoreError, match="has no such matrix"):
+        measured(store, [replace(task, matrices=("0" * 16,))], distances=matrices[0])
+
+
+def test_the_reference_lines_are_what_their_names_say(store: Path) -> None:
+    D = pairwise_dtw(DATA)
+    train, test = SplitRows(1).draw(LABELS)
+    nearest = [LABELS[train[min(range(len(train)), key=lambda j: D[i, train[j]])]] for i in test]
+    kernel = DistanceKernel(factor=0.5)
+    machine = SVC(C=3.0, kernel="precomputed").fit(kernel.fit_transform(D[np.ix_(train, train)]), LABELS[train])
+    tasks = [
+        FitTask(SplitRows(1), {"method": "1nn"}, "1nn", keep=True),
+        FitTask(SplitRows(1), {"method": "svm"}, "svm", {"C": 3}, {"factor": 0.5}, keep=True),
+    ]
+    table, _ = measured(store, tasks)
+    first, second = (np.unique(LABELS)[found["predicted"]] for found in fits.fit_results(store, tasks, name="first"))
+    assert first.tolist() == nearest
+    assert second.tolist() == machine.predict(kernel.transform(D[np.ix_(test, train)])).tolist()
+    assert table.accuracy.values.tolist() == [(first == LABELS[test]).mean(), (second == LABELS[test]).mean()]
+    # neither has atoms, alternations or a confidence
+    assert table[["calibration", "atoms", "interpretability", "n_iter"]].isnull().all().to_array().all()
 
 
 # the table
@@ -532,7 +678,8 @@ def test_the_protocol_is_that_of_scikit_learn() -> None:
     assert len(tasks) == 2 * 5 * 2
     for split in range(2):
         seed = 3 + split
-        outer, held_out = next(StratifiedShuffleSplit(1, test_size=0.4, random_state=seed).split(LABELS, LABELS))
+        halves = next(StratifiedShuffleSplit(1, test_size=0.4, random_state=seed).split(LABELS, LABELS))
+        outer, held_out = (np.sort(half) for half in halves)  # in the order of the store
         folds = StratifiedKFold(5, shuffle=True, random_state=seed).split(outer, LABELS[outer])
         for fold, (train, test) in enumerate(folds):
             (first, _) = [t for t in tasks if (t.coordinates["split"], t.coordinates["fold"]) == (split, fold)]
