@@ -33,8 +33,8 @@ class LPKSVDSpec:
     locality: float = 0.1
     label_weight: float = 1.0
     atoms_per_class: int | None = None
-    max_iter: int = 3
-    outer: int = 10
+    max_iter: int = 10
+    outer: int = 3
     tol: float = 1e-4
 
     def __post_init__(self) -> None:
