@@ -30,12 +30,12 @@ __all__ = [
 ]
 
 ENGINES = ("auto", "simd", "dtaidistance", "naive")
-METRICS = ("dtw", "euclidean", "chi2", "external")
+METRICS = ("dtw", "euclidean", "chi2", "chi", "external")
 EXECUTORS = ("auto", "serial", "threads", "dask")
 MODES = ("dependent", "independent")
 COSTS = ("squared", "abs")
 DTYPES = ("float64", "float32")
-BANDWIDTHS = ("mean", "median", "paper")
+BANDWIDTHS = ("mean", "median", "paper", "squares")
 REPAIRS = (None, "clip", "flip")
 KERNELS = ("precomputed", "dtw", "rbf")
 RECALLS = ("confident", "reconstruction")
@@ -104,8 +104,8 @@ class DistanceSpec:
     dims
         Which dimensions of the series are compared, ascending; None: all.
     metric
-        ``"dtw"``; ``"euclidean"`` or ``"chi2"`` for series of one length, taken as vectors (chi-square: as
-        histograms); ``"external"``: a matrix that came ready. For these, only `dtype` and `dims` apply.
+        ``"dtw"``; ``"euclidean"``, ``"chi2"`` or its root ``"chi"`` for series of one length, taken as vectors
+        (chi-square: as histograms); ``"external"``: a matrix that came ready. For these, only `dtype` and `dims` apply.
     """
 
     mode: Literal["dependent", "independent"] = "dependent"
@@ -116,7 +116,7 @@ class DistanceSpec:
     engine: str = "auto"
     dtype: str = "float64"
     dims: tuple[int, ...] | None = None
-    metric: Literal["dtw", "euclidean", "chi2", "external"] = "dtw"
+    metric: Literal["dtw", "euclidean", "chi2", "chi", "external"] = "dtw"
 
     def __post_init__(self) -> None:
         check_choice("metric", self.metric, METRICS)
@@ -170,7 +170,7 @@ class KernelSpec:
     Parameters
     ----------
     bandwidth
-        ``"mean"``: delta = 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D);
+        ``"mean"``: delta = 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D); ``"squares"``: mean(D^2);
         a number: delta itself. Means run over all ordered pairs of training rows, diagonal included.
     factor
         Multiplies delta; worth tuning over .1, .25, .5, 1, 2.

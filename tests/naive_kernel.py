@@ -16,6 +16,8 @@ def bandwidth(D, rule):
         return 2 * statistics.median(entries) ** 2
     if rule == "paper":
         return math.fsum(entries) / len(entries)
+    if rule == "squares":
+        return math.fsum(value**2 for value in entries) / len(entries)
     return rule
 
 

@@ -28,7 +28,7 @@ def dtw(a, b):
     return math.sqrt(table[-1, -1])
 
 
-METRICS = {"euclidean": euclidean, "chi2": chi2, "dtw": dtw}
+METRICS = {"euclidean": euclidean, "chi2": chi2, "chi": lambda a, b: math.sqrt(chi2(a, b)), "dtw": dtw}
 
 
 def matrix(metric, A, B, dims=None):

@@ -147,7 +147,7 @@ def test_specs_cannot_be_changed() -> None:
         (
             DistanceSpec,
             {"metric": "cosine"},
-            r"metric='cosine': must be one of 'dtw', 'euclidean', 'chi2', 'external'$",
+            r"metric='cosine': must be one of 'dtw', 'euclidean', 'chi2', 'chi', 'external'$",
         ),
         (DistanceSpec, {"metric": "chi2", "window": 3}, r"window=3 is for metric='dtw', not for 'chi2'$"),
         (DistanceSpec, {"metric": "euclidean", "engine": "simd"}, r"engine='simd' is for metric='dtw', not for"),
@@ -165,7 +165,7 @@ def test_specs_cannot_be_changed() -> None:
             r"executor='threads' uses no scheduler; leave",
         ),
         (RunSpec, {"executor": "serial", "scheduler": "tcp://a:1"}, r"executor='serial' uses no scheduler; leave"),
-        (KernelSpec, {"bandwidth": "avg"}, r"bandwidth='avg': must be one of 'mean', 'median', 'paper'$"),
+        (KernelSpec, {"bandwidth": "avg"}, r"bandwidth='avg': must be one of 'mean', 'median', 'paper', 'squares'$"),
         (KernelSpec, {"bandwidth": 0}, r"bandwidth=0: must be a number in \(0, 1e\+300\]$"),
         (KernelSpec, {"bandwidth": None}, r"bandwidth=None: must be a number"),
         (KernelSpec, {"factor": -1.0}, r"factor=-1.0: must be a number in \(0, 1e\+300\]$"),

@@ -13,6 +13,7 @@ from cksc_dist.spec import (
     DTYPES,
     ENGINES,
     EXECUTORS,
+    METRICS,
     MODES,
     RECALLS,
     SCHEDULES,
@@ -66,7 +67,8 @@ def add_reader_options(parser: argparse.ArgumentParser) -> None:
 def add_distance_options(parser: argparse.ArgumentParser) -> None:
     """Add what a distance is."""
     group = parser.add_argument_group("what a distance is (each choice makes a matrix of its own)")
-    group.add_argument("--metric", choices=("dtw", "euclidean", "chi2"), default=_PLAIN.metric, help="(%(default)s)")
+    computed = [metric for metric in METRICS if metric != "external"]
+    group.add_argument("--metric", choices=computed, default=_PLAIN.metric, help="(%(default)s)")
     group.add_argument("--mode", choices=MODES, default=_PLAIN.mode, help="one warping for all dimensions, or one each")
     group.add_argument(
         "--window",

@@ -44,8 +44,9 @@ def learn_delta(matrix: DistanceMatrix, rows: Index, kernel: KernelSpec, executo
     blocks = len(row_blocks(rows, matrix.tile_edge))
     # the first blocks have the most tiles: dealt out like cards
     hands = min(blocks, 4 * executor.slots)
+    about = (matrix.folder.url, matrix.fingerprint, matrix.series.state)
     tasks = [
-        SumTask(matrix.folder.url, matrix.fingerprint, matrix.series.state, rows, tuple(range(hand, blocks, hands)))
+        SumTask(*about, rows, tuple(range(hand, blocks, hands)), kernel.bandwidth)
         for hand in range(hands)
     ]
     parts = results(executor, sum_blocks, tasks, "bandwidth")

@@ -74,13 +74,14 @@ def _rows(url: str, key: str, number: str) -> Index:
 
 @dataclass(frozen=True)
 class SumTask:
-    """Blocks of rows whose distances are to be added up; ``rows`` are those of the matrix, ascending."""
+    """Blocks of rows whose distances are to be added up as a rule asks; ``rows`` of the matrix, ascending."""
 
     url: str
     fingerprint: str
     state: str
     rows: Index
     blocks: tuple[int, ...]
+    rule: str
 
     def __str__(self) -> str:
         return f"the sums of blocks {self.blocks[0]} to {self.blocks[-1]}"
@@ -89,7 +90,7 @@ class SumTask:
 def sum_blocks(task: SumTask) -> list[float]:
     """Return the sums of all tiles of some blocks of rows."""
     matrix = _matrix(task.url, task.fingerprint, task.state)
-    return [part for number in task.blocks for part in block_sums(matrix, task.rows, number)]
+    return [part for number in task.blocks for part in block_sums(matrix, task.rows, number, task.rule)]
 
 
 @dataclass(frozen=True)

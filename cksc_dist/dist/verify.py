@@ -189,4 +189,5 @@ def _distance(a: Ragged, b: Ragged, spec: DistanceSpec, engine: str) -> float:
     if spec.metric == "euclidean":
         return float(np.linalg.norm(x - y))
     total = x + y
-    return float(((x - y) ** 2 / np.where(total > 0, total, 1)).sum())
+    chi2 = float(((x - y) ** 2 / np.where(total > 0, total, 1)).sum())
+    return chi2 if spec.metric == "chi2" else float(np.sqrt(chi2))

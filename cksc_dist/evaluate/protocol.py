@@ -204,7 +204,8 @@ def evaluate(
     chosen = xr.zeros_like(tuned.seconds, dtype=np.int64)
     for method, points in grids.items() if protocol.tune else ():
         seen = tuned.seen.sel({"method": method}).transpose("split", "point").values[:, : len(points)]
-        chosen.loc[{"method": method}] = [best_point(row, [point.text() for point in points]) for row in seen]
+        said = _in_full([point.text() for point in points])
+        chosen.loc[{"method": method}] = [best_point(row, said) for row in seen]
     final = [
         FitTask(
             SplitRows(folds[0].seed, protocol.test_size),
@@ -309,6 +310,12 @@ def _check_points(choices: KernelChoices, grids: Mapping[str, list[Point]]) -> N
     for method, points in grids.items():
         for point in points:
             FitTask(SplitRows(0), {}, method, point.parameters, point.kernel).settings()
+
+
+def _in_full(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return settings that all name the same parameters: one that is left out at a point has a value there, too."""
+    names = dict.fromkeys(name for each in settings for name in each)
+    return [{name: each.get(name) for name in names} for each in settings]
 
 
 def _first_best(values: xr.DataArray, axis: str) -> xr.DataArray:

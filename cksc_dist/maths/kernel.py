@@ -36,8 +36,8 @@ def bandwidth(D: ArrayLike, rule: str | float = "mean") -> float:
     D
         Square distances of the training samples.
     rule
-        ``"mean"``: 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D); a number: delta itself.
-        Mean and median run over all ordered pairs, diagonal included.
+        ``"mean"``: 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D); ``"squares"``: mean(D^2); a number:
+        delta itself. Mean and median run over all ordered pairs, diagonal included.
 
     Examples
     --------
@@ -49,8 +49,11 @@ def bandwidth(D: ArrayLike, rule: str | float = "mean") -> float:
         return float(rule)
     distances = as_matrix(D, "D")
     # float32 sums of n^2 terms would lose digits
-    middle = float(np.median(distances) if rule == "median" else distances.mean(dtype=np.float64))
-    delta = middle if rule == "paper" else 2.0 * middle * middle
+    if rule == "squares":
+        middle = float(np.square(distances, dtype=np.float64).mean())
+    else:
+        middle = float(np.median(distances) if rule == "median" else distances.mean(dtype=np.float64))
+    delta = middle if rule in ("paper", "squares") else 2.0 * middle * middle
     if middle == 0:
         cause = "at least half of the distances are 0" if distances.any() else "all samples are identical"
         raise InputError(

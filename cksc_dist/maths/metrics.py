@@ -3,6 +3,7 @@
     dtw         see `cksc_dist.maths.dtw`
     euclidean   sqrt(sum_k (a_k - b_k)^2)            series of one length, all frames and dimensions in a row
     chi2        sum_k (a_k - b_k)^2 / (a_k + b_k)    the same, not negative
+    chi         sqrt(chi2)                           its Gaussian kernel is exp(-chi2 / delta)
 
 A value depends on its two series alone: sums run over k in order, whatever block they are computed in.
 """
@@ -64,7 +65,7 @@ def check_metric(series: Ragged, spec: DistanceSpec, first: int = 0, length: int
             f"metric={spec.metric!r} needs series of one length, but series {first + odd[0]} has {lengths[odd[0]]} "
             f"frames and series 0 has {length}; use metric='dtw'"
         )
-    if spec.metric == "chi2" and (values < 0).any():
+    if spec.metric in ("chi2", "chi") and (values < 0).any():
         row, dim = (int(k) for k in np.argwhere(values < 0)[0])
         i = int(np.searchsorted(offsets, row, side="right")) - 1
         raise InputError(
@@ -93,8 +94,9 @@ def pairwise_metric(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int
         return pairwise_distances(a, b, spec, n_jobs)
     rows = _vectors(a)
     columns = None if b is None else _vectors(b)
-    if spec.metric == "chi2":
-        return chi_square(rows, columns).astype(spec.dtype, copy=False)
+    if spec.metric in ("chi2", "chi"):
+        squares = chi_square(rows, columns)
+        return (squares if spec.metric == "chi2" else np.sqrt(squares)).astype(spec.dtype, copy=False)
     there = np.ascontiguousarray((rows if columns is None else columns).T)
     out = np.empty((len(rows), there.shape[1]))
     run_blocks(lambda i, j: _euclidean(rows[i:j], there, out[i:j]), len(rows), ROWS_A_CALL, n_jobs)

@@ -33,7 +33,7 @@ class DistanceKernel(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # 
     ----------
     bandwidth
         ``"mean"``: 2 mean(D)^2; ``"median"``: 2 median(D)^2; ``"paper"``: mean(D), which depends on the unit
-        of D; or a number. Over all ordered pairs of training rows, diagonal included.
+        of D; ``"squares"``: mean(D^2); or a number. Over all ordered pairs of training rows, diagonal included.
     factor
         Multiplies the bandwidth; worth tuning over .1, .25, .5, 1, 2.
     repair

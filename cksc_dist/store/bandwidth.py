@@ -1,4 +1,4 @@
-"""The mean distance of some rows of a stored matrix, tile by tile.
+"""The mean distance of some rows of a stored matrix, or the mean of their squares, tile by tile.
 
     mean = (sum of the tiles on the diagonal + 2 sum of the tiles above it) / n^2
 
@@ -76,20 +76,26 @@ def reading_blocks(rows: Index, edge: int) -> list[tuple[int, int]]:
     return [(begin, min(begin + edge, len(rows))) for begin in range(0, len(rows), edge)]
 
 
-def block_sums(distances: Distances, rows: Index, number: int) -> list[float]:
-    """Return the sums of one block of rows with itself and twice those with all later ones; rows ascend."""
+def block_sums(distances: Distances, rows: Index, number: int, rule: str = "mean") -> list[float]:
+    """Return the sums of one block of rows with itself and twice those with all later ones; rows ascend.
+
+    With the rule ``"squares"`` squares are summed.
+    """
     blocks = row_blocks(rows, distances.tile_edge)
     mine = as_slice(rows[slice(*blocks[number])])
     out = []
     for other in range(number, len(blocks)):
-        values = distances[mine, as_slice(rows[slice(*blocks[other])])]
-        out.append((1.0 if other == number else 2.0) * float(values.astype(np.float64, copy=False).sum()))
+        values = distances[mine, as_slice(rows[slice(*blocks[other])])].astype(np.float64, copy=False)
+        total = np.square(values).sum() if rule == "squares" else values.sum()
+        out.append((1.0 if other == number else 2.0) * float(total))
     return out
 
 
 def delta_of_mean(sums: Iterable[float], n: int, kernel: KernelSpec) -> float:
-    """Return delta by the rule ``"mean"`` or ``"paper"``, from the sums of all blocks."""
-    if kernel.bandwidth not in ("mean", "paper"):
+    """Return delta by the rule ``"mean"``, ``"paper"`` or ``"squares"``, from the sums of all blocks."""
+    if kernel.bandwidth not in ("mean", "paper", "squares"):
         raise InputError(f"bandwidth={kernel.bandwidth!r} does not come from the mean distance")
     mean = math.fsum(sums) / n**2
+    if kernel.bandwidth == "squares":
+        return bandwidth_of(np.full((1, 1), math.sqrt(mean)), "squares")
     return bandwidth_of(np.full((1, 1), mean), kernel.bandwidth)

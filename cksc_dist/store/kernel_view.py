@@ -76,7 +76,7 @@ class KernelView:
             return bandwidth_of(self._distances[self.rows, self.rows], rule)
         ascending = np.sort(self.rows)
         blocks = range(len(row_blocks(ascending, self._distances.tile_edge)))
-        sums = [part for number in blocks for part in block_sums(self._distances, ascending, number)]
+        sums = [part for number in blocks for part in block_sums(self._distances, ascending, number, rule)]
         return delta_of_mean(sums, len(self.rows), self.spec)
 
     @property

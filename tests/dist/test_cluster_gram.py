@@ -200,7 +200,7 @@ def test_the_bandwidth_has_the_bits_of_a_view(
     assert learn_delta(matrix, rows, KernelSpec(), executor) == matrix.kernel(rows).delta
 
 
-@pytest.mark.parametrize("rule", ["paper", "median", 3.25])
+@pytest.mark.parametrize("rule", ["paper", "squares", "median", 3.25])
 def test_other_rules_have_the_bits_of_a_view(matrix: DistanceMatrix, rule: Any) -> None:
     found = learn_delta(matrix, ROWS, KernelSpec(bandwidth=rule), SerialExecutor())
     assert found == matrix.kernel(ROWS, bandwidth=rule).delta

@@ -107,7 +107,7 @@ def test_every_setting_has_a_referee(store: Path, setting: dict[str, Any]) -> No
     assert verdict.engine == independent_engine(spec, len(spec.dims) if spec.dims else 2) != spec.engine
 
 
-@pytest.mark.parametrize("metric", ["chi2", "euclidean"])
+@pytest.mark.parametrize("metric", ["chi2", "chi", "euclidean"])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_metrics_beside_dtw_have_a_referee(tmp_path: Path, metric: str, dtype: str) -> None:
     path = tmp_path / "store"

@@ -47,7 +47,7 @@ def random_histograms(n, bins, seed):
 
 
 @quick
-@given(n=sizes, seed=seeds, rule=st.sampled_from(["mean", "median", "paper", 0.37]))
+@given(n=sizes, seed=seeds, rule=st.sampled_from(["mean", "median", "paper", "squares", 0.37]))
 def test_bandwidth_equals_the_loop(n, seed, rule):
     D = random_distances(n, seed)
     assert bandwidth(D, rule) == pytest.approx(naive_kernel.bandwidth(D, rule), rel=1e-12)

@@ -16,8 +16,8 @@ from cksc_dist.series import Ragged, ragged
 from cksc_dist.spec import DistanceSpec
 from tests import naive_metrics
 
-ALL = ("euclidean", "chi2", "dtw")
-VECTORS = ("euclidean", "chi2")
+ALL = ("euclidean", "chi2", "chi", "dtw")
+VECTORS = ("euclidean", "chi2", "chi")
 
 
 def histograms(seed: int, n: int, length: int = 5, dims: int = 3) -> list[np.ndarray]:

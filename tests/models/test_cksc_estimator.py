@@ -614,7 +614,7 @@ def test_labels_are_needed(problem: Problem) -> None:
         ({"kernel": "dtw", "window": 0}, r"window=0: must be a whole number of at least 1"),
         ({"kernel": "dtw", "cost": "cubed"}, r"cost='cubed': must be one of 'squared', 'abs'"),
         ({"kernel": "dtw", "normalise": True}, r"normalise=True: must be one of None, 'z'"),
-        ({"kernel": "dtw", "bandwidth": "sd"}, r"bandwidth='sd': must be one of 'mean', 'median', 'paper'"),
+        ({"kernel": "dtw", "bandwidth": "sd"}, r"bandwidth='sd': must be one of 'mean', 'median', 'paper', 'squares'"),
         ({"kernel": "dtw", "factor": 0}, r"factor=0: must be a number in \(0"),
         ({"kernel": "dtw", "repair": "mend"}, r"repair='mend': must be one of None, 'clip', 'flip'"),
     ],

@@ -140,7 +140,7 @@ def test_defaults_are_those_of_the_spec():
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"bandwidth": "maen"}, "bandwidth='maen': must be one of 'mean', 'median', 'paper'"),
+        ({"bandwidth": "maen"}, "bandwidth='maen': must be one of 'mean', 'median', 'paper', 'squares'"),
         ({"factor": 0}, "factor=0: must be a number in"),
         ({"repair": "clop"}, "repair='clop': must be one of None, 'clip', 'flip'"),
     ],

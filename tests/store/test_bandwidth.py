@@ -42,19 +42,19 @@ def made(n: int, dtype: str = "float64", seed: int = 0) -> NDArray[Any]:
     return np.asarray(np.triu(D, 1) + np.triu(D, 1).T, dtype=dtype)
 
 
-def sums_of(distances: ArrayDistances, rows: NDArray[np.int64]) -> list[float]:
+def sums_of(distances: ArrayDistances, rows: NDArray[np.int64], rule: str = "mean") -> list[float]:
     blocks = len(row_blocks(rows, distances.tile_edge))
-    return [part for number in range(blocks) for part in block_sums(distances, rows, number)]
+    return [part for number in range(blocks) for part in block_sums(distances, rows, number, rule)]
 
 
 some_rows = st.lists(st.integers(0, 59), min_size=2, max_size=60, unique=True).map(lambda rows: np.array(sorted(rows)))
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=some_rows, edge=st.integers(1, 70), rule=st.sampled_from(["mean", "paper"]))
+@given(rows=some_rows, edge=st.integers(1, 70), rule=st.sampled_from(["mean", "paper", "squares"]))
 def test_delta_is_that_of_all_pairs(rows: NDArray[np.int64], edge: int, rule: str) -> None:
     D = made(60)
-    found = delta_of_mean(sums_of(ArrayDistances(D, edge), rows), len(rows), KernelSpec(bandwidth=rule))
+    found = delta_of_mean(sums_of(ArrayDistances(D, edge), rows, rule), len(rows), KernelSpec(bandwidth=rule))
     part = D[np.ix_(rows, rows)]
     assert found == pytest.approx(naive_kernel.bandwidth(part, rule), rel=1e-13)  # type: ignore[no-untyped-call]
     assert found == pytest.approx(bandwidth(part, rule), rel=1e-13)

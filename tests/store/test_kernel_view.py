@@ -21,7 +21,7 @@ from tests import naive_kernel
 from tests.store.stored import finished
 
 DATA = make_gestures(n_per_class=6)
-RULES = ["mean", "median", "paper", 3.5]
+RULES = ["mean", "median", "paper", "squares", 3.5]
 TRAIN = np.array([0, 3, 4, 7, 9, 12, 15, 16, 21, 23])
 TEST = np.setdiff1d(np.arange(len(DATA)), TRAIN)
 
