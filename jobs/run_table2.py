@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from cksc_dist.commands.amounts import in_time
-from cksc_dist.commands.paper_job import SETS, add_job_options, run_set
+from cksc_dist.commands.paper_job import SETS, add_job_options, run_set, source_of
 from cksc_dist.commands.screen import Screen
 from cksc_dist.errors import CkscError, InputError
 from cksc_dist.evaluate.tables import markdown
@@ -46,6 +46,8 @@ def run_job(options: argparse.Namespace) -> None:
     screen, begin = Screen(), time.perf_counter()
     if options.readme is not None and not PLACE.search(options.readme.read_text()):
         raise InputError(f"{options.readme} has no place for the table: <!-- table 2 --> and <!-- end of table 2 -->")
+    for title in options.sets:
+        source_of(title, options.data)  # what is missing is told before hours of work
     tables = []
     for title in options.sets:
         store = f"{options.store}/{title.lower()}.zarr"

@@ -22,7 +22,7 @@ from cksc_dist.evaluate.paper import TABLE1
 from cksc_dist.evaluate.protocol import Protocol
 from cksc_dist.io.mat import load_variables
 
-__all__ = ["SETS", "add_job_options", "main", "run_authors_distances", "run_set"]
+__all__ = ["SETS", "add_job_options", "main", "run_authors_distances", "run_set", "source_of"]
 
 SETS = {
     "Cricket": "Cricket/cricket_data.mat",
@@ -56,6 +56,9 @@ def source_of(title: str, data: str | None) -> Path:
         return inside
     if not whole.exists():
         raise InputError(f"{title}: {whole} does not exist; give the data set with --data")
+    others = [path for name, path in SETS.items() if name != title]
+    if data is None or any((whole / path).exists() or whole.match(path) for path in others):
+        raise InputError(f"{title}: {whole} holds no {SETS[title]}; give the data set with --data")
     return whole
 
 
@@ -135,7 +138,8 @@ def main(title: str, text: str | None, *, sweeps: Sequence[str] = ()) -> int:
     try:
         if authors and options.authors_distances:
             store = options.store.removesuffix(".zarr") + "-authors.zarr"
-            run_authors_distances(options, Screen(), store=store, report=options.report)
+            report = options.report.with_stem(f"{options.report.stem}-authors")  # beside that of the computed distances
+            run_authors_distances(options, Screen(), store=store, report=report)
         else:
             run_set(title, options, Screen(), store=options.store, report=options.report, sweeps=sweeps)
     except (CkscError, OSError) as error:

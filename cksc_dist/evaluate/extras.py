@@ -15,7 +15,8 @@ from sklearn.exceptions import ConvergenceWarning
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import SmallClassWarning
 from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
-from cksc_dist.evaluate.fits import run_fits
+from cksc_dist.evaluate.fits import run_fits, write_table
+from cksc_dist.evaluate.results import BELONGING
 from cksc_dist.models.training import train
 from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
@@ -58,7 +59,10 @@ def sweep(
         random_state=about["random_state"],
     )
     found = {"distances": about["distances"], "run": run, "progress": progress, "client": client}
-    return run_fits(folder, tasks, name=f"{about['name']}-{axis}", **found)
+    swept = run_fits(folder, tasks, name=f"{about['name']}-{axis}", **found)
+    swept.attrs |= {name: about[name] for name in BELONGING}
+    write_table(folder, f"{about['name']}-{axis}", swept)
+    return swept
 
 
 def example_model(store: str | Path | Folder, table: xr.Dataset, *, workers: int | None = None) -> str:

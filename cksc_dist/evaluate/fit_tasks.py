@@ -27,6 +27,9 @@ __all__ = ["ChosenRows", "FitTask", "SplitRows", "protocol_tasks"]
 
 Rows = NDArray[np.int64]
 
+FITS = ""
+"""A letter more with every change of what fits give within a release: results of other code are not reused."""
+
 KERNEL_NAMES = tuple(part.name for part in fields(KernelSpec))
 
 
@@ -215,7 +218,7 @@ def key_of(settings: Mapping[str, Any], rows: str, data: Sequence[tuple[str, str
     data
         Fingerprints of the matrices, each with a digest of distances and labels.
     """
-    text = json.dumps([settings, rows, [list(each) for each in data], __version__], sort_keys=True)
+    text = json.dumps([settings, rows, [list(each) for each in data], __version__ + FITS], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:32]
 
 

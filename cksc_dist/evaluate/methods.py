@@ -54,13 +54,19 @@ class Method:
 METHODS: dict[str, Method] = {
     "cksc": Method("CKSC", ModelSpec, CKSC),
     "kksvd": Method("K-KSVD", KKSVDSpec, KKSVD),
-    "jksrc": Method("JKSRC", JKSRCSpec, JKSRC, "kernels", "reconstructed on Gram matrices; one kernel a modality"),
+    "jksrc": Method(
+        "JKSRC",
+        JKSRCSpec,
+        JKSRC,
+        "kernels",
+        "reconstructed on Gram matrices; one kernel a modality; its atoms are samples, so that IP is 1",
+    ),
     "lcnnksc": Method("LC-NNKSC", LCNNKSCSpec, LCNNKSC),
     "lpksvd": Method("LP-KSVD", LPKSVDSpec, LPKSVD, remark="how near an atom is, is a reconstruction"),
     "kgdl": Method("KGDL", KGDLSpec, KGDL, remark="lines in feature space in the place of subspaces"),
     "ekdl": Method("EKDL", EKDLSpec, EKDL, remark="reconstructed on a Gram matrix"),
     "1nn": Method("1-NN on the distance", NearestNeighbourSpec, NearestNeighbour, "distances"),
-    "svm": Method("SVM on the kernel", KernelSVMSpec, KernelSVM),
+    "svm": Method("SVM on the kernel", KernelSVMSpec, KernelSVM, remark="on the kernel as it is, like CKSC"),
 }
 
 REFERENCES = ("1nn", "svm")

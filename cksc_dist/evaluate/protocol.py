@@ -85,8 +85,8 @@ class Protocol:
     def __str__(self) -> str:
         share = f"{1 - self.test_size:.0%} training, {self.test_size:.0%} test"
         tuned = (
-            f"parameters and kernel by {self.n_folds}-fold cross-validation inside the training part, for every method "
-            "alike"
+            f"parameters and kernel by cross-validation of at most {self.n_folds} folds inside the training part, for "
+            "every method alike"
             if self.tune
             else "nothing is tuned"
         )

@@ -178,7 +178,7 @@ def _table(measured: xr.Dataset) -> str:
 
 def _against(p: float) -> str:
     """Say how a method stands to the best one, given the p value of their difference."""
-    return f"{'worse' if p < LEVEL else 'level'}, p {_chance(p)}"
+    return "no test" if np.isnan(p) else f"{'worse' if p < LEVEL else 'level'}, p {_chance(p)}"
 
 
 def _chance(p: float) -> str:

@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.series_files import open_series
 
 __all__ = ["Evaluation", "find_evaluations"]
 
 SWEPT = ("alpha", "sparsity")
+BELONGING = ("random_state", "n_splits", "test_size", "sparsity", "alpha", "distances")
+"""Attributes of a table that a sweep has to share, but for what it goes over."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +93,26 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
     table = tables[name]
     assert table is not None
     sweeps = {axis: swept for axis in SWEPT if (swept := tables.get(f"{name}-{axis}")) is not None}
-    sweeps = {axis: swept for axis, swept in sweeps.items() if {axis, "split", "method"} <= set(swept.accuracy.dims)}
+    sweeps = {axis: swept for axis, swept in sweeps.items() if _belongs(swept, table, axis)}
     model, damage = None, ""
-    if folder.names(f"models/{name}"):
+    if folder.names(f"models/{name}") and "cksc" in table["method"].values:
         try:
             model = load_model(f"{folder.url}/models/{name}")
         except ModelFileError as error:
             damage = str(error)
+        if model is not None and not _is_trained_for(model, table, open_series(folder).labels):
+            model, damage = None, "it was trained for another evaluation of this name"
     return Evaluation(name, table, sweeps, model, damage)
+
+
+def _belongs(swept: xr.Dataset, table: xr.Dataset, axis: str) -> bool:
+    """Whether a sweep is of this evaluation, and not of an earlier one of the same name."""
+    alike = all(swept.attrs.get(name) == table.attrs[name] for name in BELONGING if name != axis)
+    return alike and {axis, "split", "method"} <= set(swept.accuracy.dims)
+
+
+def _is_trained_for(model: Any, table: xr.Dataset, labels: NDArray[Any]) -> bool:
+    """Whether a model knows training rows of the first split alone: what is shown as held out must be so."""
+    origin = model.origin_ or {}
+    rows = SplitRows(int(table.attrs["random_state"]), float(table.attrs["test_size"])).draw(labels)[0]
+    return bool(np.isin(origin.get("rows", [-1]), rows).all())

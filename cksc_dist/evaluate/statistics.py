@@ -27,7 +27,7 @@ BINS = 10
 
 
 def paired_p_values(one: ArrayLike, other: ArrayLike, test_share: float) -> tuple[float, float]:
-    """Return the two-sided p values of the paired and of the corrected t-test.
+    """Return the two-sided p values of the paired and of the corrected t-test; NaN for one split, which tells nothing.
 
     Parameters
     ----------
@@ -47,9 +47,11 @@ def paired_p_values(one: ArrayLike, other: ArrayLike, test_share: float) -> tupl
         raise InputError(f"accuracies of shapes {first.shape} and {second.shape}; give those of the same splits")
     difference = first - second
     m = len(difference)
-    variance = float(difference.var(ddof=1)) if m > 1 else 0.0
+    if m < 2:
+        return float("nan"), float("nan")
+    variance = float(difference.var(ddof=1))
     if variance <= 1e-24:  # always the same difference: rounding is no spread
-        same = abs(float(difference.mean())) <= 1e-12 or m < 2
+        same = abs(float(difference.mean())) <= 1e-12
         return (1.0, 1.0) if same else (0.0, 0.0)
     share = test_share / (1.0 - test_share)
     found = []

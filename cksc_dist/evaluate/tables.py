@@ -38,14 +38,14 @@ def comparison(table: xr.Dataset) -> list[str]:
     for method in table["method"].values:
         row = table.sel({"method": method})
         accuracy = 100 * row.accuracy.values
-        spread = accuracy.std(ddof=1) if len(accuracy) > 1 else 0.0
+        spread = accuracy.std(ddof=1) if len(accuracy) > 1 else np.nan
         if method == table.attrs["best"]:
             mark = "best"
         else:
             p = float(row.p_value)
-            mark = f"p = {p:.3f}{'' if p < LEVEL else ', not different'}"
+            mark = "no test" if np.isnan(p) else f"p = {p:.3f}{'' if p < LEVEL else ', not different'}"
         lines.append(
-            f"{METHODS[method].title:22s} {accuracy.mean():7.2f} +-{spread:5.2f} "
+            f"{METHODS[method].title:22s} {accuracy.mean():7.2f} +-{_number(spread, 5, 2)} "
             f"{_number(paper.get(method, np.nan), 7, 2)} {_number(100 * float(row.macro_f1.mean()), 6, 1)} "
             f"{_number(float(row.interpretability.mean()), 5, 2)} {_number(float(row.calibration.mean()), 7, 3)} "
             f"{_number(float(row.atoms_used.mean()), 6, 1)} "

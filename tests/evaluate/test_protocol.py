@@ -288,7 +288,7 @@ def test_the_table_says_how_it_came_about(ran: tuple[Path, xr.Dataset, Heard]) -
     assert (about["kind"], about["name"], about["title"]) == ("evaluation", "evaluation", "gestures")
     assert (about["quick"], about["tuned"], about["ready"], about["smallest_class"]) == (1, 1, 0, 5)
     assert "2 stratified splits (50% training, 50% test, seeds 5 to 6)" in about["protocol"]
-    assert "2-fold cross-validation inside the training part, for every method alike" in about["protocol"]
+    assert "at most 2 folds inside the training part, for every method alike" in about["protocol"]
     versions = json.loads(about["versions"])
     assert versions["numpy"] == np.__version__
     assert {"python", "cksc_dist", "scikit-learn", "numba", "zarr", "dask"} < set(versions)
@@ -505,7 +505,7 @@ def test_every_method_runs_untuned_as_a_user_gets_it(store: Path, table: xr.Data
     assert not plain.chosen.any()
     assert plain.tuning_accuracy.isnull().all()
     assert not plain.tuning_seconds.any()
-    assert (plain.p_value == 1.0).all()  # one split tells nothing
+    assert plain.p_value.isnull().all()  # one split tells nothing
     assert "nothing is tuned" in plain.attrs["protocol"]
     assert (plain.attrs["tuned"], plain.attrs["alpha"]) == (0, 0.1)
     said = said_by(plain, "cksc", 0)
@@ -528,7 +528,7 @@ def test_the_usual_protocol_is_the_paper_s() -> None:
     assert (usual.n_splits, usual.test_size, usual.n_folds, usual.quick, usual.tune) == (10, 0.5, 5, False, True)
     assert (short.n_splits, short.n_folds, short.random_state, short.quick) == (3, 3, 7, True)
     assert "seeds 0 to 9" in str(usual)
-    assert "5-fold" in str(usual)
+    assert "at most 5 folds" in str(usual)
 
 
 def test_folds_are_as_many_as_the_smallest_class_allows() -> None:
