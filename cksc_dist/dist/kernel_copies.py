@@ -45,10 +45,7 @@ def learn_delta(matrix: DistanceMatrix, rows: Index, kernel: KernelSpec, executo
     # the first blocks have the most tiles: dealt out like cards
     hands = min(blocks, 4 * executor.slots)
     about = (matrix.folder.url, matrix.fingerprint, matrix.series.state)
-    tasks = [
-        SumTask(*about, rows, tuple(range(hand, blocks, hands)), kernel.bandwidth)
-        for hand in range(hands)
-    ]
+    tasks = [SumTask(*about, rows, tuple(range(hand, blocks, hands)), kernel.bandwidth) for hand in range(hands)]
     parts = results(executor, sum_blocks, tasks, "bandwidth")
     return delta_of_mean((value for part in parts for value in part), len(rows), kernel)
 
