@@ -144,6 +144,18 @@ examples:
   cksc report taps.zarr --name evaluation --output taps.html
   cksc report taps.zarr/models/first
 """
+_DOCTOR = """\
+Look a cluster over before work that takes long: each line says ok, warn or fail, and what to do.
+
+Versions and code on scheduler and workers, threads, memory, whether workers stay alive while they compute, a known
+matrix, clocks, room on disk; with --store, whether all workers read and write the very same store, and whether its
+distances fit in their memory. Without --scheduler: the cluster that would be started on this machine. Nothing is left
+behind. Exits with 1 where anything fails. How to start a cluster: cluster/README.md.
+
+examples:
+  cksc doctor
+  cksc doctor --scheduler tls://head:8786 --store /shared/taps.zarr
+"""
 _DEMO = """\
 Make gestures of four classes, compute their DTW distances, train CKSC on one half, and classify the other.
 
@@ -332,6 +344,10 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--name", default="", metavar="NAME", help="evaluation that comes first (the newest)")
     report.add_argument("--output", type=Path, metavar="FILE", help="where it goes (NAME_OF_THE_SOURCE.html)")
 
+    doctor = command("doctor", _DOCTOR, _doctor)
+    doctor.add_argument("--store", metavar="STORE", help="folder or URL of a store that the workers are to work on")
+    add_run_options(doctor, always_dask=True, trust=False)
+
     predict = command("predict", _PREDICT, _predict)
     predict.add_argument("model", metavar="MODEL", help="folder or URL that save() wrote")
     predict.add_argument("source", metavar="SOURCE", help="file or folder with series, or a store")
@@ -468,6 +484,12 @@ def _report(options: argparse.Namespace) -> None:
     own = options.source.rstrip("/").rsplit("/", 1)[-1].removesuffix(".zarr")
     screen = Screen()
     screen.line(f"report: {write_report(options.source, options.output or Path(f'{own}.html'), name=options.name)}")
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from cksc_dist.commands.doctor import doctor
+
+    return doctor(run_spec(options), options.store)
 
 
 def _predict(options: argparse.Namespace) -> None:

@@ -262,6 +262,9 @@ class RunSpec:
         Bytes that one worker may use; None: its share of the machine's.
     trust
         Take the ledger's word for tiles that are done, instead of reading them again.
+    require_tls
+        Refuse a scheduler that is reached over a network without encryption, instead of warning of it. The environment
+        variable ``CKSC_REQUIRE_TLS=1`` does so for every command.
     """
 
     executor: Literal["auto", "serial", "threads", "dask"] = "auto"
@@ -269,10 +272,12 @@ class RunSpec:
     workers: int | None = None
     memory: int | None = None
     trust: bool = False
+    require_tls: bool = False
 
     def __post_init__(self) -> None:
         check_choice("executor", self.executor, EXECUTORS)
         check_choice("trust", self.trust, (False, True))
+        check_choice("require_tls", self.require_tls, (False, True))
         for name in ("workers", "memory"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))

@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "maths": BASE,
     "io": BASE | {"maths"},
     "store": BASE | {"maths"},
-    "dist": BASE | {"maths", "store"},
+    "dist": BASE | {"maths", "store", "io"},
     "models": BASE | {"maths", "store", "dist"},
     "evaluate": BASE | {"maths", "store", "dist", "models"},
     "commands": BASE | {"maths", "store", "dist", "models", "evaluate", "io"},
@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "__init__": BASE | {"maths", "store", "models"},
 }
 TOP = {"cli", "commands"}
-CLUSTER = {"dask", "distributed"}
+CLUSTER = {"dask", "distributed", "bokeh"}
 STORAGE = {"zarr", "xarray"}
 LEARNING = {"sklearn"}
 # what no module of a part may import from elsewhere

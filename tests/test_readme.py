@@ -44,7 +44,7 @@ def test_commands_that_are_named_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[argparse.Namespace] = []
     stores = ("ingest", "plan", "distances", "status", "verify", "append")
     models = ("train", "evaluate", "report", "predict")
-    for name in (f"_{name}" for name in ("demo", "info", *stores, *models)):
+    for name in (f"_{name}" for name in ("demo", "info", "doctor", *stores, *models)):
         monkeypatch.setattr(cli, name, ran.append)
     named = re.findall(r"`cksc ([^`]+)`", README) + re.findall(r"^\$ cksc (.+)$", README, re.MULTILINE)
     whole = [arguments for arguments in named if arguments not in ("status", "plan", "train")]  # named in a sentence

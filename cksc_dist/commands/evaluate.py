@@ -11,6 +11,7 @@ from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.dist.cluster import connected, dashboard_of
+from cksc_dist.dist.dashboard import watched
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, sweep
 from cksc_dist.evaluate.grids import KernelChoices
@@ -69,8 +70,8 @@ def compare(
     report
         Where the HTML file goes; None: no report.
     """
-    work, workers = WorkScreen(screen), run.workers or resolve_n_jobs(-1)
-    with connected(run, workers) as client:
+    work, workers = watched(WorkScreen(screen)), run.workers or resolve_n_jobs(-1)
+    with connected(run, workers) as client, work.on(client):
         screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")
         table = evaluate(
             store,

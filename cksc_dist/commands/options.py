@@ -99,7 +99,14 @@ def add_dims_option(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser, *, always_dask: bool = False, trust: bool = True) -> None:
     """Add how work is run; a job that always uses Dask has no executor to choose, a plan nothing to trust."""
     group = parser.add_argument_group("how to run (changes no value)")
-    group.add_argument("--scheduler", metavar="ADDR", help="a running Dask scheduler, as tcp://host:8786")
+    group.add_argument(
+        "--scheduler", metavar="ADDR", help="a running Dask scheduler, as tls://host:8786 or tcp://host:8786"
+    )
+    group.add_argument(
+        "--require-tls",
+        action="store_true",
+        help="refuse a scheduler on the network without encryption (CKSC_REQUIRE_TLS=1 does so, too)",
+    )
     if always_dask:
         parser.set_defaults(executor="dask")
     else:
@@ -146,7 +153,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
         type=bandwidth,
         default=_KERNEL.bandwidth,
         metavar="RULE",
-        help="mean, median, paper, or a number (%(default)s)",
+        help="mean, median, paper, squares, or a number (%(default)s)",
     )
     kernel.add_argument(
         "--factor", type=float, default=_KERNEL.factor, metavar="X", help="of the bandwidth (%(default)s)"

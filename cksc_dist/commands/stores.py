@@ -15,6 +15,7 @@ from cksc_dist.commands.matrix_file import read_matrix
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.dist import ingest as ingesting
+from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.distances import Report, compute_distances
 from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.status import MatrixStatus, store_status
@@ -94,6 +95,7 @@ def plan(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
 def distances(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
     """Compute what is missing of matrices, and say what was done."""
     screen = Screen()
+    work = watched(WorkScreen(screen))
     with ExitStack() as stack:
         client = None
         if len(specs) > 1 and (run.scheduler is not None or run.executor == "dask"):
@@ -101,9 +103,10 @@ def distances(store: str, specs: Sequence[DistanceSpec], run: RunSpec) -> None:
             from cksc_dist.dist.cluster import connected
 
             client = stack.enter_context(connected(run, run.workers or resolve_n_jobs(-1)))
+            stack.enter_context(work.on(client))
         for spec in specs:
             screen.heading(f"{describe(spec)}")
-            report = compute_distances(store, spec, run, WorkScreen(screen), client=client)
+            report = compute_distances(store, spec, run, work, client=client)
             _print_report(screen, report)
             screen.line(f'open it with: open_matrix("{store}", "{report.fingerprint[:6]}")')
 

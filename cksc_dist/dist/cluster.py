@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
+import ipaddress
 import logging
+import os
 import platform
 import warnings
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import dask
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist.progress import Progress
-from cksc_dist.dist.ship import ship_code
+from cksc_dist.dist.ship import code_for_late_workers, disagree, ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
@@ -61,19 +63,99 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
     """Connect to the scheduler of the settings; without one, start a cluster of so many workers on this machine."""
     with dask.config.set(_CONFIG), _quiet():
         if run.scheduler is not None:
-            try:
-                client = Client(run.scheduler, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
-            except (OSError, TimeoutError, ValueError) as error:
-                raise ClusterError(
-                    f"no scheduler answers at {run.scheduler} within {CONNECT_SECONDS} s ({error}); is it running, and "
-                    "is the address right? Start one with: dask scheduler"
-                ) from error
-            with client:
+            plain = _check_encryption(run)
+            with _client_of(run.scheduler) as client:
+                if plain and run.scheduler not in _warned:
+                    _warned.add(run.scheduler)
+                    warnings.warn(plain, stacklevel=3)
                 _wait_for_a_worker(client)
-                yield client
+                with code_for_late_workers(client, versions_here()):
+                    yield client
             return
         with _local_cluster(workers, run.memory) as cluster, _near_client(cluster) as client:
             yield client
+
+
+def _client_of(address: str) -> Client:
+    """Connect with the certificates of Dask's own configuration; say what is wrong where that fails."""
+    try:
+        return Client(address, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
+        missing = _missing_certificates(address)
+        if missing:
+            raise ClusterError(
+                f"{address} wants TLS, but there is {missing}; set the lines that cluster/make_certs printed "
+                "(export DASK_DISTRIBUTED__COMM__TLS__...) here as well"
+            ) from error
+        text = str(error)
+        if "encryption required" in text:
+            raise ClusterError(
+                f"{address} is not encrypted, and Dask's setting distributed.comm.require-encryption forbids that; use "
+                "the tls:// address of the scheduler, or unset DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"
+            ) from error
+        if "certificate" in text.lower() or "ssl" in text.lower():
+            raise ClusterError(
+                f"{address} and this side do not accept each other's certificates ({error}); both must be signed by "
+                "the same CA: use the files that cluster/make_certs made for this cluster"
+            ) from error
+        if isinstance(error, TypeError | RuntimeError):
+            raise
+        plain = "" if _is_encrypted(address) else ", is it one with TLS (then its address begins with tls://)"
+        raise ClusterError(
+            f"no scheduler answers at {address} within {CONNECT_SECONDS} s ({error}); is it running, and "
+            f"is the address right{plain}? Start one with: dask scheduler"
+        ) from error
+
+
+def _missing_certificates(address: str) -> str:
+    """Name the first file that TLS needs and that is not set or not there; empty where all are, or none is needed."""
+    if not _is_encrypted(address):
+        return ""
+    for key in ("ca-file", "client.cert", "client.key"):
+        name = f"distributed.comm.tls.{key}"
+        value = dask.config.get(name, None)
+        if value is None and key != "client.key":  # the key may be in the file of the certificate
+            return f"no {name} in Dask's configuration"
+        if value is not None and "\n" not in value and not os.access(value, os.R_OK):
+            return f"no readable file {value}, which {name} names"
+    return ""
+
+
+def _is_encrypted(address: str) -> bool:
+    default = dask.config.get("distributed.comm.default-scheme", "tcp")
+    return (address.split("://")[0] if "://" in address else default) in ("tls", "wss")
+
+
+def _is_here(address: str) -> bool:
+    """Tell whether what is sent to an address stays on this machine."""
+    scheme, _, rest = address.rpartition("://")
+    host = rest.rsplit(":", 1)[0].strip("[]")
+    if scheme == "inproc" or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_warned: set[str] = set()
+
+
+def _check_encryption(run: RunSpec) -> str:
+    """Return a warning of a scheduler that is reached over a network without TLS, or refuse it as settings demand."""
+    address = run.scheduler or ""
+    if _is_encrypted(address) or _is_here(address):
+        return ""
+    recipe = (
+        "make certificates with cluster/make_certs, set the lines that it prints for scheduler, workers and here, and "
+        "use the tls:// address (cluster/README.md)"
+    )
+    if run.require_tls or os.environ.get("CKSC_REQUIRE_TLS", "0") not in ("", "0"):
+        raise ClusterError(f"{address} is not encrypted, and TLS is required; {recipe}")
+    return (
+        f"{address} IS NOT ENCRYPTED: whoever reaches it over the network can read the data and run code on every "
+        f"worker, and here; {recipe}. --require-tls, or CKSC_REQUIRE_TLS=1, makes this an error"
+    )
 
 
 @contextmanager
@@ -86,9 +168,18 @@ def working_client(run: RunSpec, workers: int, client: Any, progress: Progress) 
     if not given:
         progress.note(f"starting a cluster of {workers} workers on this machine")
     with nullcontext(client) if client is not None else connected(run, workers) as found:
-        for warning in check_code(found) if given else ():
-            progress.note(f"warning: {warning}")
-        yield found
+        try:
+            for warning in check_code(found) if given else ():
+                progress.note(f"warning: {warning}")
+            with progress.on(found):
+                yield found
+        except (OSError, TimeoutError) as error:
+            if found.status == "running":
+                raise
+            raise ClusterError(
+                f"the scheduler went away ({error}); what is done is kept: start it again, then run the same command "
+                "again"
+            ) from error
 
 
 def _near_client(cluster: LocalCluster) -> Client:
@@ -117,6 +208,8 @@ def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
                 threads_per_worker=1,
                 memory_limit=memory or "auto",
                 host="127.0.0.1",
+                # a person who demands encryption has said where the certificates are
+                protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
                 dashboard_address="127.0.0.1:8787",
                 silence_logs=logging.CRITICAL,
                 env=_ONE_THREAD,
@@ -172,13 +265,18 @@ _LOOK = (
 ).replace("NAMES", repr([*MUST_AGREE, OWN]))
 
 
+def versions_here() -> dict[str, str]:
+    """Return the versions of Python, of what must agree, and of this package, on this side."""
+    names = (*MUST_AGREE, OWN)
+    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in names}
+
+
 def check_code(client: Client) -> list[str]:
     """Compare versions here, on the scheduler and on every worker; bring this package where it is missing.
 
     Returns what a person may want to know; raises a ClusterError that names both sides of a mismatch.
     """
-    here = {"python": platform.python_version()}
-    here |= {name: importlib.metadata.version(name) for name in (*MUST_AGREE, OWN)}
+    here = versions_here()
     there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, _LOOK)}
     there |= {f"worker {address}": found for address, found in client.run(eval, _LOOK).items()}
     notes, without = [], []
@@ -189,7 +287,7 @@ def check_code(client: Client) -> list[str]:
                 without.append(place)
             elif other is None:
                 raise ClusterError(f"{place} has no {name}; install {name} {mine} there, as it is here")
-            elif (name == OWN and other != mine) or other.split(".")[:2] != mine.split(".")[:2]:
+            elif disagree(name, mine, other):
                 raise ClusterError(
                     f"{place} has {name} {other}, but here it is {mine}; both sides must run the same: install one of "
                     "the two everywhere"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cksc_dist.dist.choose import chosen_executor
+from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.executors import Executor
 from cksc_dist.dist.forecast import check_room, check_series, make_plan, memory_of, new_edge
 from cksc_dist.dist.plan import Need, Plan, Todo
@@ -113,7 +114,7 @@ def compute_distances(
     (780, 0)
     """
     folder = Folder.of(store)
-    progress = progress or Progress()
+    progress = watched(progress)
     spec = spec.resolved()
     check_store(folder)
     with Lease(folder, "distances") as lease, ExitStack() as stack:
@@ -136,7 +137,10 @@ def compute_distances(
         ledger.drop(_stale(ledger, files.grid, todo))
         ledger.collect()
         plan = make_plan(series, files, todo)
+        missing = {item.tile for item in todo}
+        before = [tile for tile in files.grid.all_tiles() if tile not in missing]
         if not todo:
+            progress.tiles_done(files.fingerprint, files.grid.blocks, before)
             return Report(files.fingerprint, series.n, files.grid.tiles, 0, 0, 0, bad, 0.0, "none needed", None)
         executor, name, rate, dashboard, memory = stack.enter_context(
             chosen_executor(series, plan, run, progress, client)
@@ -156,9 +160,10 @@ def compute_distances(
             for group in plan.tasks(rate, executor.slots)
         ]
         progress.begin(Running("distances", need.cells, need.tiles, name, executor.slots, dashboard))
+        progress.tiles_done(files.fingerprint, files.grid.blocks, before)
         begin = time.perf_counter()
         try:
-            pairs = _execute(executor, tasks, plan, ledger, lease, progress)
+            pairs = _execute(executor, tasks, plan, files, ledger, lease, progress)
         finally:
             progress.end()
         seconds = time.perf_counter() - begin
@@ -176,7 +181,13 @@ def _stale(ledger: Ledger, grid: Grid, todo: list[Todo]) -> list[Tile]:
 
 
 def _execute(
-    executor: Executor, tasks: list[TileTask], plan: Plan, ledger: Ledger, lease: Lease, progress: Progress
+    executor: Executor,
+    tasks: list[TileTask],
+    plan: Plan,
+    files: MatrixFiles,
+    ledger: Ledger,
+    lease: Lease,
+    progress: Progress,
 ) -> int:
     """Run all tasks, keep the ledger, and return how many pairs were computed."""
     cost = {todo.tile: plan.cells(todo) for todo in plan.todo}
@@ -187,6 +198,7 @@ def _execute(
                 ledger.add(tile, entry)
                 pairs += entry.computed
                 progress.advance(cost[tile], entry.computed)
+            progress.tiles_done(files.fingerprint, files.grid.blocks, [tile for tile, _ in done])
             if not done:
                 progress.tick()
             lease.check()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Progress", "Running"]
 
@@ -55,3 +58,17 @@ class Progress:
 
     def end(self) -> None:
         """Work is over, done or not."""
+
+    @contextmanager
+    def on(self, client: Any) -> Iterator[None]:
+        """Work goes to a Dask client meanwhile; None: it does not."""
+        yield
+
+    def tiles_done(self, matrix: str, blocks: int, done: Sequence[tuple[int, int]]) -> None:
+        """Tiles of the upper triangle of a matrix are done: first those that were so before, then as they come."""
+
+    def objective(self, fit: str, value: float) -> None:
+        """An alternation of a training has ended with this J."""
+
+    def result(self, method: str, split: int, accuracy: float) -> None:
+        """A final fit of an evaluation is done."""

@@ -21,6 +21,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.executors import Executor, SerialExecutor, ThreadExecutor
 from cksc_dist.dist.forecast import executor_kind, memory_of, workers_of
 from cksc_dist.dist.progress import Progress, Running
@@ -103,7 +104,7 @@ def run_fits(
     ({'method': 1, 'split': 3, 'sparsity': 2}, ('method', 'sparsity'))
     """
     folder = Folder.of(store)
-    progress = progress or Progress()
+    progress = watched(progress)
     check_name(name)
     axes = _axes(tasks)
     check_store(folder)
@@ -122,6 +123,9 @@ def run_fits(
         missing = {key: task for key, task in zip(keys, tasks, strict=True) if key not in files.found}
         if len(missing) < len(set(keys)):
             progress.note(f"{len(set(keys)) - len(missing):,} of {len(set(keys)):,} fits are done already")
+            for key, task in zip(keys, tasks, strict=True):
+                if key not in missing:
+                    _tell(progress, task, files.found[key])
         if missing:
             work = _Work(digests, name, files, lease, progress)
             _run_missing(work, missing, folder, run, client)
@@ -185,7 +189,7 @@ class _Work:
         """Run fits in batches of a size, and return the seconds of each."""
         whole = FitBatch(url, self.digests, self.name, room, ())
         batches = [replace(whole, fits=tuple(fits[at : at + size])) for at in range(0, len(fits), size)]
-        seconds, collected = [], time.monotonic()
+        seconds, collected, task_of = [], time.monotonic(), dict(fits)
         try:
             for came in executor.stream(run_batch, batches, "fit"):
                 self.lease.check()
@@ -196,6 +200,7 @@ class _Work:
                     self.files.add(key, measures)
                     seconds.append(measures["train_seconds"] + measures["predict_seconds"])
                     self.progress.advance(1, 0)
+                    _tell(self.progress, task_of[key], measures)
                 if time.monotonic() - collected > COLLECT_SECONDS:
                     self.files.collect()
                     collected = time.monotonic()
@@ -203,6 +208,12 @@ class _Work:
             if self.lease.held:  # otherwise the collected file is somebody else's; results are in the store
                 self.files.collect()
         return seconds
+
+
+def _tell(progress: Progress, task: FitTask, measures: Measures) -> None:
+    """Tell of a final fit; those that tune say nothing about a method yet."""
+    if set(task.coordinates) == {"method", "split"}:
+        progress.result(str(task.coordinates["method"]), int(task.coordinates["split"]), measures["accuracy"])
 
 
 def _run_missing(work: _Work, missing: dict[str, FitTask], folder: Folder, run: RunSpec, client: Any) -> None:

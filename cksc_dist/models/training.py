@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError, ModelFileError
 from cksc_dist.maths.cksc import State, alternate
@@ -150,7 +151,7 @@ def train(
     True
     """
     begin = time.perf_counter()
-    progress = progress or Progress()
+    progress = watched(progress)
     check_choice("place", place, PLACES)
     check_count("seed", seed, low=0)
     check_number("seed", seed, 0, 2**32 - 1)
@@ -199,9 +200,15 @@ def train(
         resumed = 0 if state is None else state.n_iter
         if state is not None:
             progress.note(f"going on after alternation {state.n_iter}")
-        with stored_kernel(matrix, chosen, kernel, place, run, progress, client, new_kernel=new_kernel) as ready:
+        with (
+            progress.on(client),
+            stored_kernel(matrix, chosen, kernel, place, run, progress, client, new_kernel=new_kernel) as ready,
+        ):
             beta = None if state is not None else _ridge(ready, y, len(classes), spec, progress).beta
-            speaker = _Speaker(progress, resumed)
+            name = Folder(model).url.rsplit("/", 1)[-1]
+            for total in [] if state is None else state.history[1::2].sum(axis=1).tolist():
+                progress.objective(name, total)
+            speaker = _Speaker(progress, name, resumed)
             fit = alternate(
                 ready.gram,
                 y,
@@ -350,8 +357,8 @@ def _ridge(ready: StoredKernel, y: Index, n_classes: int, spec: ModelSpec, progr
 class _Speaker:
     """Says after every alternation what J is."""
 
-    def __init__(self, progress: Progress, number: int) -> None:
-        self._progress, self._number = progress, number
+    def __init__(self, progress: Progress, name: str, number: int) -> None:
+        self._progress, self._name, self._number = progress, name, number
         self._codes = ""
         self.restart()
 
@@ -366,6 +373,7 @@ class _Speaker:
             self._codes = f"codes {seconds:.2f} s"
             return
         self._number += 1
+        self._progress.objective(self._name, now.total)
         self._progress.note(
             f"alternation {self._number}: J {now.total:.6g} (reconstruction {now.reconstruction:.6g}, ridge "
             f"{now.ridge:.4g}, discrimination {now.discrimination:.4g}); {self._codes}, atoms {seconds:.2f} s"

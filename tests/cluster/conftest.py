@@ -1,0 +1,44 @@
+"""What every kind of cluster must come to: the bytes that the embedded cluster writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cksc_dist.dist.ingest import ingest
+from cksc_dist.io import make_gestures
+from tests.dist.processes import Starter, chunk_files, starter
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster")
+
+
+@pytest.fixture(scope="module")
+def start(folder: Path) -> Iterator[Starter]:
+    with starter(folder) as started:
+        yield started
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    ingest(make_gestures(n_per_class=8), tmp_path / "gestures.zarr")
+    return tmp_path / "gestures.zarr"
+
+
+@pytest.fixture(scope="session")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A digest of every file of the matrix, as two workers of the embedded cluster write it."""
+    folder = tmp_path_factory.mktemp("embedded")
+    path = folder / "gestures.zarr"
+    ingest(make_gestures(n_per_class=8), path)
+    with starter(folder) as start:  # in a process of its own: Dask forgets a socket where its port is taken
+        run = start.cksc("distances", str(path), "--executor", "dask", "--workers", "2")
+        assert run.wait() == 0, run.output
+        assert "computed 496 pairs" in run.output
+    files = chunk_files(path)
+    assert any("/c/" in name for name in files)
+    return files
