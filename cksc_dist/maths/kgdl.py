@@ -50,6 +50,9 @@ Float = NDArray[np.float64]
 Index = NDArray[np.int64]
 Coding = Literal["lasso", "omp"]
 
+RANGE = 1e-10
+"""Eigenvalues of a Gram matrix below this share of the largest are rounding."""
+
 STEPS = 4
 """Steps of Lanczos for an atom; the next alternation goes on where these end."""
 
@@ -161,12 +164,31 @@ def _neighbourhood(K: Float, images: Float, gram: Float, users: Index, atoms: In
 
 
 @compiled
+def _top_eigenvector(Gp: Float, w: Float) -> Float:
+    """Return c, of norm 1 under Gp, at the top eigenvector of c -> w * (Gp c), in the range of Gp."""
+    squares, vectors = np.linalg.eigh(Gp)
+    used = squares > RANGE * squares[-1]
+    roots, basis = np.sqrt(squares[used]), np.ascontiguousarray(vectors[:, used])
+    half = basis * roots
+    top = np.linalg.eigh(half.T @ (half * w.reshape(-1, 1)))[1][:, -1].copy()
+    c: Float = basis @ (top / roots)
+    return c
+
+
+@compiled
 def _ritz(Gp: Float, w: Float, steps: int) -> Float:
-    """Return c, of norm 1 under Gp, at the top Ritz vector of c -> w * (Gp c), started from the last entry."""
+    """Return c, of norm 1 under Gp, at the top Ritz vector of c -> w * (Gp c), started from the last entry.
+
+    With as many steps as there are entries, at the top eigenvector itself.
+    """
+    if steps >= len(w):
+        return _top_eigenvector(Gp, w)
+    start = np.zeros(len(w))
+    start[-1] = 1.0
     p = len(w)
     width = min(steps + 1, p)
     Q, GQ = np.zeros((width, p)), np.zeros((width, p))
-    Q[0, p - 1] = 1.0 / np.sqrt(Gp[p - 1, p - 1])
+    Q[0] = start / np.sqrt(start @ (Gp @ start))
     GQ[0] = Gp @ Q[0]
     size = 1
     while size < width:
@@ -253,12 +275,18 @@ def _replace_unused(K: Float, codes: Float, errors: Float, lines: Lines) -> Line
     unused = np.flatnonzero(~codes.any(axis=0))
     if not len(unused):
         return lines
-    worst = np.argsort(-errors, kind="stable")
     # a sample that is an atom already would make a twin
-    taken = (lines.images**2).max(axis=0)[worst] > 1.0 - 1e-9
-    fresh = worst[~taken][: len(unused)]
+    left = np.where((lines.images**2).max(axis=0) > 1.0 - 1e-9, 0.0, errors)
     V = lines.coefficients.copy()
-    V[unused[: len(fresh)]] = np.eye(len(K))[fresh]
+    for r in unused:
+        i = int(left.argmax())
+        if left[i] <= 0.0:
+            break
+        V[r] = 0.0
+        V[r, i] = 1.0
+        # what this line rebuilds of the others: they need no atom of their own for it
+        left = np.maximum(left * (1.0 - K[i] ** 4), 0.0)
+        left[i] = 0.0
     return Lines.of(K, V)
 
 

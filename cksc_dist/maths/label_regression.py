@@ -44,7 +44,7 @@ def label_regression(codes: Float, labels: Float, ridge: float) -> Float:
     Examples
     --------
     >>> codes = np.array([[1.0, 0.0], [0.0, 2.0]])
-    >>> label_regression(codes, one_hot(np.array([0, 1]), 2), 1.0).tolist()
+    >>> label_regression(codes, one_hot(np.array([0, 1]), 2), 1.0).round(12).tolist()
     [[0.5, 0.0], [0.0, 0.4]]
     """
     gram: Any = codes.T @ codes
