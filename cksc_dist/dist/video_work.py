@@ -91,9 +91,8 @@ def make_textures(
     root.mkdir(parents=True, exist_ok=True)
     about.write_text(settings)
     tasks = [TextureTask(str(root), spec, tuple(part)) for part in _cut(missing)]
-    _run(
-        executor, write_textures, tasks, Running("textures", len(missing), len(missing), who, executor.slots), progress
-    )
+    running = Running("textures", len(missing), len(missing), who, executor.slots, dashboard, "videos")
+    _run(executor, write_textures, tasks, running, progress)
     return len(missing)
 
 
