@@ -33,6 +33,7 @@ from cksc_dist.commands.options import (
     run_spec,
     share,
 )
+from cksc_dist.commands.screen import no_controls
 from cksc_dist.errors import CkscError, InputError
 
 __all__ = ["main"]
@@ -93,9 +94,10 @@ examples:
   cksc status taps.zarr
 """
 _VERIFY = """\
-Check a store: metadata, checksums, symmetry, and a random sample of entries against an independent engine.
+Check a store: every file, symmetry, and a random sample of entries against an independent engine.
 
-Exits with 1 where anything is wrong or missing, and lists the bad tiles; --repair computes them again.
+Exits with 1 where anything is wrong or missing, and lists the bad tiles; --repair computes them again. Of kernels,
+models, trainings, fits and tables it says what to do. Files that are no part of the store are named.
 
 examples:
   cksc verify taps.zarr
@@ -174,6 +176,19 @@ examples:
   cksc info gestures.npz
   cksc info Taps_TRAIN.ts Taps_TEST.ts --option missing=interpolate
 """
+_FETCH = """\
+Fetch a data set of the UEA archive of time series into FOLDER/NAME, which all commands read.
+
+It comes as NAME.zip from timeseriesclassification.com, or from where --from or the variable CKSC_FETCH_URL says; of it
+NAME_TRAIN and NAME_TEST are kept, whole or not at all. What is there already is not fetched again. Other data, and how
+to get it: docs/data.md.
+
+examples:
+  cksc fetch --list
+  cksc fetch BasicMotions
+  cksc fetch ArticularyWordRecognition --to data
+  cksc fetch Cricket --from file:///home/me/Downloads    a copy that came by other means
+"""
 _PREDICT = """\
 Classify series with a saved model, and say which training series each decision rests on.
 
@@ -204,6 +219,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     >>> main(["info", "no-such-file.ts"])  # the error goes to stderr
     2
     """
+    for word in arguments or ():
+        if not _is_argument(word):
+            print(f"cksc: error: {word[:100]!r} is no text that a system could pass on", file=sys.stderr)
+            return EXIT_ERROR
     options = _parser().parse_args(arguments)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -220,10 +239,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_INTERRUPTED
         except (CkscError, OSError) as error:
             if options.debug:
-                traceback.print_exc()
-            print(f"cksc: error: {error}", file=sys.stderr)
+                print(no_controls(traceback.format_exc()), end="", file=sys.stderr)
+            print(f"cksc: error: {no_controls(_in_words(error))}", file=sys.stderr)
             return EXIT_ERROR
     return code or 0
+
+
+def _is_argument(word: str) -> bool:
+    """Tell whether a word can be the name of a file; what a shell passes on always can."""
+    try:
+        return b"\0" not in os.fsencode(word)
+    except UnicodeEncodeError:
+        return False
+
+
+def _in_words(error: Exception) -> str:
+    """Return what is wrong and, where the operating system says it, what to do."""
+    from cksc_dist.store.trouble import advice
+
+    words = advice(error) if isinstance(error, OSError) else ""
+    return f"{error}: {words}" if words else str(error)
 
 
 def _show_warning(
@@ -234,7 +269,7 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    print(f"cksc: warning: {message}", file=sys.stderr)
+    print(f"cksc: warning: {no_controls(str(message))}", file=sys.stderr)
 
 
 def _discard_output() -> None:
@@ -273,6 +308,15 @@ def _parser() -> argparse.ArgumentParser:
     info = command("info", _INFO, _info)
     info.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="file or folder with series")
     add_reader_options(info)
+
+    fetch = command("fetch", _FETCH, _fetch)
+    fetch.add_argument("name", nargs="?", metavar="NAME", help="a data set, as BasicMotions")
+    fetch.add_argument("--list", action="store_true", help="print the names of the multivariate sets, and do no more")
+    fetch.add_argument("--to", type=Path, default=Path(), metavar="FOLDER", help="where to make the folder NAME (here)")
+    fetch.add_argument(
+        "--from", dest="base", metavar="URL", help="where NAME.zip lies: https, http or file (see above)"
+    )
+    fetch.add_argument("--replace", action="store_true", help="put it in the place of the files that are there")
 
     ingest = command("ingest", _INGEST, _ingest)
     ingest.add_argument("paths", nargs="+", metavar="SOURCE... STORE", help="what to read, and last the store to make")
@@ -394,6 +438,15 @@ def _info(options: argparse.Namespace) -> None:
     from cksc_dist.commands.info import info
 
     info(options.sources, dict(options.reader_options))
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    from cksc_dist.commands.fetch import fetch_set, list_sets
+
+    if options.list:
+        list_sets()
+    else:
+        fetch_set(options.name, options.to, options.base, options.replace)
 
 
 def _ingest(options: argparse.Namespace) -> None:

@@ -38,6 +38,11 @@ class ReadError(InputError):
         super().__init__(f"{where}: {message}")
         self.path = Path(path)
         self.line = line
+        self._message = message
+
+    def __reduce__(self) -> tuple[type[ReadError], tuple[Path, str, int | None]]:
+        """Let it be sent from a worker: an exception is otherwise made again from its text alone."""
+        return type(self), (self.path, self._message, self.line)
 
 
 class EngineError(InputError):

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 
-__all__ = ["Ragged", "SeriesSet", "label_array", "ragged"]
+__all__ = ["Ragged", "SeriesSet", "is_text", "label_array", "ragged"]
 
 
 Ragged = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -72,7 +72,7 @@ def _frames(item: Any, name: str) -> NDArray[np.float64]:
     try:
         given = np.asarray(item)
         values = given if given.dtype.kind in "USTcmM" else given.astype(np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name} cannot be read as numbers: {error}") from error
     # NumPy alone would read "1.5" and dates as numbers, and drop the imaginary part of one
     text = given.dtype.kind in "UST" or (given.dtype == object and any(isinstance(value, str) for value in given.flat))
@@ -86,6 +86,28 @@ def _frames(item: Any, name: str) -> NDArray[np.float64]:
     if not values.size:
         raise InputError(f"{name} is empty (shape {values.shape}); remove it")
     return values
+
+
+def is_text(array: NDArray[Any]) -> bool:
+    """Tell whether all letters of an array of text are letters: NumPy keeps any number, and halves of pairs.
+
+    Examples
+    --------
+    >>> is_text(np.array(["a", "é"])), is_text(np.array(["a", "\\ud800"])), is_text(np.array([1]))
+    (True, False, True)
+    """
+    if array.dtype.kind != "U" or not array.size or not array.itemsize:
+        return True
+    letters = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(-1).view(np.uint32)
+    return bool((letters <= 0x10FFFF).all() and not ((letters >= 0xD800) & (letters <= 0xDFFF)).any())
+
+
+def _text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
+    """Return text as an array, or say that it cannot be kept: NumPy drops NUL at the end."""
+    lost = [text for text in given if isinstance(text, str) and text.endswith("\0")]
+    if lost:
+        raise InputError(f"{name}: {lost[0][:100]!r} ends with NUL, which cannot be kept; rename it")
+    return np.array(given, dtype=np.str_)
 
 
 def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
@@ -108,7 +130,7 @@ def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
     kinds = sorted({_label_kind(label) for label in given.flat})
     if len(kinds) > 1:
         raise InputError(f"{name} mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
-    return np.array(given.tolist())
+    return _text_array(given.tolist(), name) if kinds == ["str"] else np.array(given.tolist())
 
 
 def _label_kind(label: Any) -> str:
@@ -169,7 +191,7 @@ class SeriesSet:
                 f"{self.name}: offsets run from {self.offsets[0]} to {self.offsets[-1]}; they must run from "
                 f"0 to the number of frames, {len(self.values)}"
             )
-        empty = np.flatnonzero(np.diff(self.offsets) <= 0)
+        empty = np.flatnonzero(self.offsets[1:] <= self.offsets[:-1])  # a difference may overflow
         if len(empty):
             raise InputError(f"{self.name}: series {int(empty[0])} is empty; remove it")
         if len(self.labels) != n or len(self.ids) != n:
@@ -185,6 +207,10 @@ class SeriesSet:
             raise InputError(
                 f"{self.name}: labels are of type {self.labels.dtype}; use str, int or bool, all of one kind"
             )
+        _text_array(self.dim_names, f"{self.name}: names of dims")
+        for name, text in (("labels", self.labels), ("ids", self.ids), ("names", (self.name, *self.dim_names))):
+            if not is_text(np.asarray(text)):
+                raise InputError(f"{self.name!r}: {name} hold letters that are no text in Unicode; rename them")
         if self.dim_names and len(self.dim_names) != self.dims:
             raise InputError(f"{self.name}: {len(self.dim_names)} dim_names for {self.dims} dims")
         unique, counts = np.unique(self.ids, return_counts=True)
@@ -218,7 +244,7 @@ class SeriesSet:
             values=values,
             offsets=offsets,
             labels=np.full(n, "?") if labels is None else label_array(labels, name=f"{name}: labels"),
-            ids=np.array([f"{i}" for i in range(n)] if ids is None else list(ids), dtype=np.str_),
+            ids=_text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
             name=name,
             dim_names=tuple(dim_names),
         )

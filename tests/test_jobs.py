@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
+import hashlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+import xarray as xr
+from distributed import Client
+from scipy.io import savemat
+
+from cksc_dist import load_model
+from cksc_dist.commands.dyntex_job import add_dyntex_options, run_dyntex
+from cksc_dist.dist.ingest import ingest
+from cksc_dist.errors import CkscError, InputError
+from cksc_dist.io import make_gestures
+from cksc_dist.io.textures import TextureSpec, make_texture
+from tests.dist.processes import Starter, free_port, starter
 
 ROOT = Path(__file__).resolve().parents[1]
+SMALL = ("--videos-per-class", "4", "--splits", "2", "--workers", "2")
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -18,35 +34,158 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
 
 
-@pytest.mark.slow
-def test_the_main_job_runs_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    first = run(tmp_path, "--per-class", "20", "--workers", "2")
+def results(folder: Path) -> dict[str, str]:
+    """Return a digest of every file that must be the same on any cluster: videos, series, distances, models."""
+    kept = ("videos/", ".zarr/series/", "/distance/", ".zarr/models/")
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for name, path in files.items()
+        # these name the store, or hold digests of what does
+        if any(part in name for part in kept) and not name.endswith(("zarr.json", "files.json"))
+    }
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The job's folder, and what it printed."""
+    folder = tmp_path_factory.mktemp("job")
+    first = run(folder, *SMALL)
     assert first.returncode == 0, first.stderr
-    assert "stand in for the dynamic textures" in first.stdout
-    assert re.search(r"dashboard: http://127\.0\.0\.1:\d+/status", first.stdout)
-    assert "distances: 12,720 pairs computed" in first.stdout
-    accuracy = re.search(r"accuracy: ([\d.]+)% of 80 series held out", first.stdout)
-    assert accuracy
-    assert float(accuracy[1]) > 80
-    assert re.search(r"label gesture\d", first.stdout)
+    assert not first.stderr
+    return folder, first.stdout
 
-    again = run(tmp_path, "--per-class", "20", "--workers", "1")
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
+    with starter(tmp_path_factory.mktemp("scheduler")) as started:
+        yield started
+
+
+@pytest.mark.slow
+def test_the_main_job_goes_through_all_stages(job: tuple[Path, str]) -> None:
+    folder, printed = job
+    assert re.search(r"^dashboard: http://127\.0\.0\.1:\d+/status$", printed, re.MULTILINE)
+    assert re.search(r"^page: http://127\.0\.0\.1:\d+/cksc$", printed, re.MULTILINE)
+    # a slow stage has told before how far it is
+    stages = re.findall(r"^(\d)/8 ([\w ]+):.* in [\d.]+ (?:min|s)", printed, re.MULTILINE)
+    names = ["textures", "descriptors", "series", "distances", "comparison on frames", "comparison on lbptop"]
+    assert stages == [(str(at), name) for at, name in enumerate([*names, "final models", "report"], start=1)]
+    assert "1/8 textures: 144 made" in printed
+    assert "4/8 distances: 30,888 pairs computed" in printed  # frames with and without a band, LBP-TOP
+    assert "are of made textures" in printed
+    assert f"report: {folder / 'dyntex' / 'report.html'}" in printed
+    report = (folder / "dyntex" / "report.html").read_text()
+    for words in ("no figure here is one of DynTex++", "frame histograms under DTW", "LBP-TOP under chi-square"):
+        assert words in report
+
+
+@pytest.mark.slow
+def test_small_sizes_have_a_smaller_t0_and_fewer_folds(job: tuple[Path, str]) -> None:
+    for name in ("frames", "lbptop"):
+        path = job[0] / "dyntex" / f"{name}.zarr"
+        with xr.open_zarr(path, group=f"results/{name}", consolidated=False) as table:
+            about = table.attrs
+            assert (about["sparsity"], about["n_folds"], about["n_splits"], about["alpha"]) == (2, 4, 2, 0.15)
+            assert sorted(table["method"].values) == ["1nn", "cksc", "svm"]
+            assert float(table.accuracy.mean()) > 3 / 36  # of chance
+        model = load_model(path / "models" / name)
+        assert model.n_train_ == 72
+
+
+@pytest.mark.slow
+def test_the_main_job_does_nothing_twice(job: tuple[Path, str]) -> None:
+    folder, printed = job
+    before = results(folder / "dyntex")
+    again = run(folder, *SMALL)
+    assert again.returncode == 0, again.stderr
+    assert "1/8 textures: 0 made" in again.stdout
     assert "distances: 0 pairs computed" in again.stdout
-    assert again.stdout.partition("accuracy")[2] == first.stdout.partition("accuracy")[2]
+    assert again.stdout.count("fits are done already") >= 2
+    assert re.findall("^(?:CKSC|SVM|1-NN).*$", again.stdout, re.MULTILINE) == re.findall(
+        "^(?:CKSC|SVM|1-NN).*$", printed, re.MULTILINE
+    )
+    assert results(folder / "dyntex") == before
 
 
-def test_the_job_says_what_is_wrong(tmp_path: Path) -> None:
-    wrong = run(tmp_path, "--data", "no-such-file.ts")
-    assert wrong.returncode == 2
-    assert "run_dyntex: error: no-such-file.ts: does not exist; check the path" in wrong.stderr
+def test_another_size_in_the_same_store_is_told_before_any_work(tmp_path: Path) -> None:
+    parser = argparse.ArgumentParser()
+    add_dyntex_options(parser)
+    ingest(make_gestures(n_per_class=4), tmp_path / "frames.zarr")
+    with pytest.raises(InputError, match=r"holds 16 videos, other ones than these 144; name another --store, or put"):
+        run_dyntex(parser.parse_args(["--store", str(tmp_path), "--videos-per-class", "4"]))
+    assert [path.name for path in tmp_path.iterdir()] == ["frames.zarr"]
+
+
+@pytest.mark.slow
+def test_on_a_scheduler_of_ones_own_the_bytes_are_the_same_and_workers_train(
+    job: tuple[Path, str], start: Starter, tmp_path: Path
+) -> None:
+    port = free_port()
+    start.scheduler(port)
+    address = f"tcp://127.0.0.1:{port}"
+    start.workers(address, 2)
+    there = run(tmp_path, *SMALL, "--scheduler", address)
+    assert there.returncode == 0, there.stderr
+    assert results(tmp_path / "dyntex") == results(job[0] / "dyntex")
+    assert len(results(tmp_path / "dyntex")) > 150
+    with Client(address, set_as_default=False) as client:
+        seen = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {"dtw-tile", "code-block", "atom-solve"} <= seen
+
+
+@pytest.mark.slow
+def test_videos_of_ones_own(tmp_path: Path) -> None:
+    spec = TextureSpec(frames=9, side=12)
+    for label, name in enumerate(("flag", "water", "grass")):
+        (tmp_path / "videos" / name).mkdir(parents=True)
+        for number in range(6):
+            video = make_texture(spec, label, number)
+            path = tmp_path / "videos" / name / f"{number}"
+            if number % 2:
+                savemat(f"{path}.mat", {"video": video.transpose(1, 2, 0)})  # as MATLAB has it
+            else:
+                np.save(f"{path}.npy", video)
+    done = run(tmp_path, "--data", "videos", "--splits", "1", "--store", "own", "--report", "own.html")
+    assert done.returncode == 0, done.stderr
+    assert "1/7 descriptors: 18 videos" in done.stdout
+    assert "ade textures" not in done.stdout
+    assert "videos, frame histograms under DTW: " in done.stdout
+    assert (tmp_path / "own.html").exists()
+    assert not (tmp_path / "own" / "videos").exists()
+    assert load_model(tmp_path / "own" / "frames.zarr" / "models" / "frames").sparsity == 3
+
+
+def test_the_job_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "taken").write_text("")
-    wrong = run(tmp_path, "--per-class", "4", "--store", "taken")
+    for folder, count in (("one/a", 4), ("small/a", 4), ("small/b", 3)):
+        (tmp_path / folder).mkdir(parents=True)
+        for number in range(count):
+            np.save(tmp_path / folder / f"{number}.npy", np.zeros((3, 3, 3), np.uint8))
+    parser = argparse.ArgumentParser()
+    add_dyntex_options(parser)
+    for arguments, words in (
+        (("--data", "no-such-folder"), "no-such-folder: is no folder; videos come as FOLDER/<class>/<video>"),
+        (("--data", "one"), "one has one class, 'a'; there must be at least two to tell apart"),
+        (("--data", "small"), "small: class 'b' has 3 videos; each needs at least 4"),
+        (("--store", "taken"), "--store taken is a file; give a folder"),
+        (("--store", "s3://bucket/name"), "--store s3://bucket/name: videos are files"),
+        (("--report", "one"), "--report one is a folder; name a file in it"),
+        (("--method", "cksk"), "--method 'cksk' is unknown"),
+    ):
+        with pytest.raises(CkscError) as caught:
+            run_dyntex(parser.parse_args(arguments))
+        assert words in str(caught.value)
+    wrong = run(tmp_path, "--data", "one")
     assert wrong.returncode == 2
-    assert "is a file; a store is a folder" in wrong.stderr
+    assert wrong.stderr.startswith("run_dyntex: error: one has one class")
+    assert not wrong.stdout
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "small", "taken"]
 
 
 def test_jobs_are_thin() -> None:

@@ -62,7 +62,8 @@ def parse_bytes(text: str) -> int:
     (1073741824, 800000000)
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]i?)?b?\s*", text.lower())
-    count = int(float(match[1]) * _UNITS[match[2] or ""]) if match else 0
+    # no machine has more digits, and a float no room for them
+    count = int(float(match[1]) * _UNITS[match[2] or ""]) if match and len(match[1]) < 100 else 0
     if not count:
-        raise ValueError(f"{text!r} is no amount of memory, as 2GiB or 800MB")
+        raise ValueError(f"{text[:50]!r} is no amount of memory, as 2GiB or 800MB")
     return count

@@ -5,12 +5,15 @@ from __future__ import annotations
 from cksc_dist.commands.screen import Screen
 from cksc_dist.dist.doctor import diagnose
 from cksc_dist.spec import RunSpec
+from cksc_dist.store.folder import Folder
 
 __all__ = ["doctor"]
 
 
 def doctor(run: RunSpec, store: str | None) -> int:
     """Print findings as they come; return 1 where something fails, 0 otherwise."""
+    if store is not None:
+        Folder(store)  # an address that cannot be one is told before a cluster is started
     screen = Screen()
     counts = {"ok": 0, "warn": 0, "fail": 0}
     for line in diagnose(run, store):

@@ -21,8 +21,10 @@ from cksc_dist.evaluate.report import write_report
 from cksc_dist.evaluate.tables import comparison
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import ModelSpec, RunSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.layout import check_store
 
-__all__ = ["SWEEPS", "compare", "method_names"]
+__all__ = ["SWEEPS", "compare", "method_names", "say_comparison"]
 
 SWEEPS = {"alpha": ALPHAS, "sparsity": SPARSITIES}
 """Parameters that CKSC may be drawn over."""
@@ -70,6 +72,7 @@ def compare(
     report
         Where the HTML file goes; None: no report.
     """
+    check_store(Folder(store))  # before a cluster is started in vain
     work, workers = watched(WorkScreen(screen)), run.workers or resolve_n_jobs(-1)
     with connected(run, workers) as client, work.on(client):
         screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")
@@ -91,13 +94,18 @@ def compare(
             values = SWEEPS[axis][::3] if protocol.quick else SWEEPS[axis]
             sweep(store, table, axis, values, run=run, progress=work, client=client)
     if "cksc" in methods:
-        example_model(store, table, workers=workers)
+        example_model(store, table, run=RunSpec(workers=workers))
+    say_comparison(screen, table, store)
+    if report is not None:
+        screen.line(f"report: {write_report(store, report, name=name)}")
+    return table
+
+
+def say_comparison(screen: Screen, table: xr.Dataset, store: str) -> None:
+    """Print the table of an evaluation, how it came about and where it is."""
     about = table.attrs
     screen.line("")
     screen.line(f"{about['title']}: {about['protocol']}")
     for line in comparison(table):
         screen.line(line)
-    screen.line(f"in {in_time(about['seconds'])}; table: {store}, group results/{name}")
-    if report is not None:
-        screen.line(f"report: {write_report(store, report, name=name)}")
-    return table
+    screen.line(f"in {in_time(about['seconds'])}; table: {store}, group results/{about['name']}")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -22,6 +23,7 @@ from cksc_dist.models.prediction import HeldSeries, NewSeries, SavedModel, expla
 from cksc_dist.spec import RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.series_files import open_series
+from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["predict"]
 
@@ -72,9 +74,8 @@ def predict(
     with _json_stream(json_file) as stream, closing(blocks):
         for block in blocks:
             if stream is not None:
-                for i, explanation in enumerate(block, len(labels)):
-                    stream.write(json.dumps(_record(series, i, explanation), ensure_ascii=False) + "\n")
-                stream.flush()
+                records = [_record(series, i, explanation) for i, explanation in enumerate(block, len(labels))]
+                _put(stream, "".join(_json_line(record) for record in records))
             shown += block if explain or show_all else block[: SHOWN - len(shown)]
             labels += [str(explanation.label) for explanation in block]
     _print_decisions(screen, series, shown)
@@ -114,6 +115,28 @@ def _json_stream(json_file: str | None) -> AbstractContextManager[TextIO | None]
     if json_file == "-":
         return nullcontext(sys.stdout)
     return Path(json_file).open("w", encoding="utf-8")
+
+
+def _json_line(record: dict[str, Any]) -> str:
+    """Return a record as a line of JSON, which leaves some controls of terminals as they are."""
+    text = json.dumps(record, ensure_ascii=False)
+    return re.sub("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+
+
+def _put(stream: TextIO, lines: str) -> None:
+    """Write lines at once; say which file it is that cannot take them."""
+    try:
+        stream.write(lines)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if stream is not sys.stdout:
+            with suppress(OSError):  # which has the same to say
+                stream.close()
+        if (trouble := named_trouble(error, stream.name)) is None:
+            raise
+        raise trouble from error
 
 
 def _record(series: NewSeries, i: int, explanation: Explanation) -> dict[str, Any]:

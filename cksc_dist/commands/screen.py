@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -11,9 +12,29 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["Screen"]
+__all__ = ["Screen", "no_controls"]
 
 Item = TypeVar("Item")
+
+# C0, DEL, C1, halves of letters, and what turns the direction of text; a line may be several, and have tabs
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+_IN_A_CELL = re.compile(f"{_CONTROLS.pattern}|[\n\t]")
+
+
+def _spelt(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+
+
+def no_controls(text: str) -> str:
+    """Return a text with control characters spelt out: names from files must not steer the terminal.
+
+    Examples
+    --------
+    >>> print(no_controls("walk\x1b[2J"))
+    walk\\x1b[2J
+    """
+    return _CONTROLS.sub(_spelt, text)
 
 
 class Screen:
@@ -41,18 +62,19 @@ class Screen:
             self._console = Console(file=self.stream, highlight=False, markup=False)
 
     def line(self, text: str = "") -> None:
-        """Print a line of text as it is."""
-        print(text, file=self.stream, flush=True)  # in a log that somebody follows
+        """Print a line of text, with control characters spelt out."""
+        print(no_controls(text), file=self.stream, flush=True)  # in a log that somebody follows
 
     def heading(self, text: str) -> None:
         """Print a line that stands out on a terminal."""
         if self._console is None:
             self.line(text)
         else:
-            self._console.print(text, style="bold", soft_wrap=True)
+            self._console.print(no_controls(text), style="bold", soft_wrap=True)
 
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> None:
         """Print a table; ``right`` are the columns of numbers. An empty header is left out."""
+        header, *rows = ([_IN_A_CELL.sub(_spelt, cell) for cell in cells] for cells in (header, *rows))
         if self._console is not None:
             self._draw_table(self._console, header, rows, right)
             return
@@ -81,7 +103,7 @@ class Screen:
 
     def busy(self, text: str) -> AbstractContextManager[Any]:
         """Show a text while something runs; nothing is left of it, and it is not in a log."""
-        return nullcontext() if self._console is None else self._console.status(text)
+        return nullcontext() if self._console is None else self._console.status(no_controls(text))
 
     def track(self, items: Iterable[Item], total: int, text: str) -> Iterator[Item]:
         """Go through items with a bar on a terminal."""
@@ -89,7 +111,7 @@ class Screen:
             return iter(items)
         from rich.progress import track
 
-        return iter(track(items, text, total, console=self._console, transient=True))
+        return iter(track(items, no_controls(text), total, console=self._console, transient=True))
 
     def bar(self) -> Progress | None:
         """Return a bar of work with rate and time left; None where the stream is no terminal."""

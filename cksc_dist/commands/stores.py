@@ -21,6 +21,7 @@ from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.status import MatrixStatus, store_status
 from cksc_dist.dist.verify import Verdict
 from cksc_dist.dist.verify import verify as verify_store
+from cksc_dist.dist.verify_files import Files, verify_files
 from cksc_dist.io import read
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec
@@ -193,6 +194,13 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     if any(fault.startswith("series ") for fault in faults):
         screen.line(f"mend the series with: cksc ingest SOURCE {store} --replace")
     code = 1 if faults else 0
+    # what metadata is damaged says nothing about which files belong together
+    others = Files([], []) if faults else verify_files(folder)
+    for fault in others.damaged:
+        screen.line(f"damaged: {fault}")
+    for key in others.unknown:
+        screen.line(f"unknown: {key} is no part of the store; remove it unless somebody is writing it")
+    code = 1 if others.damaged else code
     for verdict in verdicts:
         _print_verdict(screen, verdict)
         if (verdict.bad or verdict.axes) and repair and not faults:
@@ -204,7 +212,7 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
             _print_verdict(screen, verdict)
         if not verdict.ok:
             code = 1
-    if code and not repair:
+    if (faults or any(not verdict.ok for verdict in verdicts)) and not repair:
         screen.line(f"mend it with: cksc verify {store} --repair")
     return code
 

@@ -13,6 +13,8 @@ from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.errors import InputError, ReadError
+from cksc_dist.io.arrays import load_npy
+from cksc_dist.io.text import quote
 from cksc_dist.models.training import Place, Training, held_out_accuracy, train
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec
 from cksc_dist.store.kernel_view import positions
@@ -106,10 +108,13 @@ def _read_rows(path: Path, matrix: DistanceMatrix) -> Index:
     """
     if path.suffix == ".npy":
         try:
-            given = np.load(path, allow_pickle=False)
-        except (ValueError, EOFError) as error:
+            with path.open("rb") as file:
+                found = np.unique(positions(len(matrix), load_npy(file)))
+        except ValueError as error:
             raise ReadError(path, f"is no array of positions, nor a mask ({error})") from error
-        return np.unique(positions(len(matrix), given))
+        if not len(found):
+            raise ReadError(path, "names no rows; give positions, or a mask that is true somewhere")
+        return found
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
@@ -120,10 +125,10 @@ def _read_rows(path: Path, matrix: DistanceMatrix) -> Index:
         name = line.strip()
         if name in of_id:
             rows.append(of_id[name])
-        elif name.isascii() and name.isdigit() and int(name) < len(matrix):
+        elif name.isascii() and name.isdigit() and len(name) < 19 and int(name) < len(matrix):
             rows.append(int(name))
         elif name:
-            raise ReadError(path, f"{name!r} is neither an id nor a position among {len(matrix):,} rows", number)
+            raise ReadError(path, f"{quote(name)} is neither an id nor a position among {len(matrix):,} rows", number)
     if not rows:
         raise ReadError(path, "names no rows; write a position or id a line")
     return np.unique(np.array(rows, np.int64))

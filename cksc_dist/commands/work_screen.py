@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from cksc_dist.commands.amounts import in_time, in_units
-from cksc_dist.commands.screen import Screen
+from cksc_dist.commands.screen import Screen, no_controls
 from cksc_dist.dist.progress import Progress, Running
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class WorkScreen(Progress):
         self._bar = self._screen.bar()
         if self._bar is not None:
             self._bar.start()
-            self._task: TaskID = self._bar.add_task(running.text, total=max(1, running.total), rate="")
+            self._task: TaskID = self._bar.add_task(no_controls(running.text), total=max(1, running.total), rate="")
 
     def advance(self, work: int, pairs: int, tiles: int = 1) -> None:
         """Move the bar; in a log, speak now and then."""

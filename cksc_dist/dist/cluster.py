@@ -8,7 +8,7 @@ import logging
 import os
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -20,7 +20,16 @@ from cksc_dist.dist.ship import code_for_late_workers, disagree, ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
-__all__ = ["check_code", "connected", "dashboard_of", "memory_of_workers", "slots_of", "working_client"]
+__all__ = [
+    "check_code",
+    "connected",
+    "dashboard_of",
+    "encryption_warning",
+    "is_here",
+    "memory_of_workers",
+    "slots_of",
+    "working_client",
+]
 
 # versions of one minor release understand each other's tasks; others are known not to
 MUST_AGREE = ("numpy", "numba", "zarr", "dask")
@@ -126,7 +135,7 @@ def _is_encrypted(address: str) -> bool:
     return (address.split("://")[0] if "://" in address else default) in ("tls", "wss")
 
 
-def _is_here(address: str) -> bool:
+def is_here(address: str) -> bool:
     """Tell whether what is sent to an address stays on this machine."""
     scheme, _, rest = address.rpartition("://")
     host = rest.rsplit(":", 1)[0].strip("[]")
@@ -141,10 +150,18 @@ def _is_here(address: str) -> bool:
 _warned: set[str] = set()
 
 
+def encryption_warning(run: RunSpec) -> str:
+    """Return what is to be said of a scheduler without TLS, and take it as said; refuse it as settings demand."""
+    text = _check_encryption(run)
+    if text:
+        _warned.add(run.scheduler or "")
+    return text
+
+
 def _check_encryption(run: RunSpec) -> str:
     """Return a warning of a scheduler that is reached over a network without TLS, or refuse it as settings demand."""
     address = run.scheduler or ""
-    if _is_encrypted(address) or _is_here(address):
+    if _is_encrypted(address) or is_here(address):
         return ""
     recipe = (
         "make certificates with cluster/make_certs, set the lines that it prints for scheduler, workers and here, and "
@@ -243,8 +260,17 @@ def _memory_limit(dask_worker: Any) -> tuple[int | None, int]:
 
 def memory_of_workers(client: Client) -> int | None:
     """Return the bytes that one thread of the smallest worker may use; None where there is no limit."""
-    shares = [limit // threads for limit, threads in client.run(_memory_limit).values() if limit]
+    shares = [limit // threads for limit, threads in _asked(client, _memory_limit).values() if limit]
     return min(shares, default=None)
+
+
+def _asked(client: Client, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+    """Call a function on every worker, and return what came; a worker may die while it is asked, and is left out."""
+    found = client.run(function, *arguments, on_error="return")
+    for value in found.values():
+        if isinstance(value, Exception) and not isinstance(value, OSError | TimeoutError):
+            raise value
+    return {address: value for address, value in found.items() if not isinstance(value, Exception)}
 
 
 def dashboard_of(client: Client) -> str:
@@ -278,7 +304,7 @@ def check_code(client: Client) -> list[str]:
     """
     here = versions_here()
     there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, _LOOK)}
-    there |= {f"worker {address}": found for address, found in client.run(eval, _LOOK).items()}
+    there |= {f"worker {address}": found for address, found in _asked(client, eval, _LOOK).items()}
     notes, without = [], []
     for place, versions in there.items():
         for name, mine in here.items():

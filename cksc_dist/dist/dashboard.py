@@ -86,6 +86,10 @@ class DashboardProgress(Progress):
         self._known: set[str] = set()
         self._objectives: dict[str, list[float]] = {}
         self._results: deque[tuple[str, int, float]] = deque(maxlen=RESULTS)
+        self.prefix = ""
+        """Stands before what is being done: which part it is of something larger."""
+        self.suffix = ""
+        """Stands after the names of methods from now on: several evaluations of one run are told apart by it."""
 
     @contextmanager
     def on(self, client: Any) -> Iterator[None]:
@@ -121,7 +125,7 @@ class DashboardProgress(Progress):
         self._inner.begin(running)
         self._begin, self._end = time.monotonic(), None
         self._count = dict.fromkeys(self._count, 0)
-        self._state |= {"stage": running.text, "unit": running.unit, "total": running.tiles}
+        self._state |= {"stage": f"{self.prefix}{running.text}", "unit": running.unit, "total": running.tiles}
         self._state |= {"work_total": running.total, "workers": running.workers, "executor": running.executor}
         self._send()
 
@@ -166,7 +170,7 @@ class DashboardProgress(Progress):
     def result(self, method: str, split: int, accuracy: float) -> None:
         """A fit is done."""
         self._inner.result(method, split, accuracy)
-        self._results.append((method, split, float(accuracy)))
+        self._results.append((f"{method}{self.suffix}", split, float(accuracy)))
         self._send_soon()
 
     def _send_soon(self) -> None:

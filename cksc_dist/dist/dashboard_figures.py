@@ -77,7 +77,11 @@ class _Page:
             self._show_accuracies(run)
 
     def _show_tiles(self, run: Run) -> None:
-        name, tiles = next(reversed(run.tiles.items()), ("", None))
+        # what is worked on; once all are done the largest, which tells most
+        heard = list(run.tiles.items())
+        name, tiles = heard[-1] if heard else ("", None)
+        if tiles is not None and tiles.done == tiles.total:
+            name, tiles = max(reversed(heard), key=lambda item: item[1].blocks)
         if tiles is None:
             self._tiles.data = {"image": [], "size": []}
             _set(self._map.title, text="tiles: none yet")

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
@@ -110,25 +110,56 @@ class DaskExecutor:
 
     def sample(self, url: str, plan: Plan) -> Rate:
         """Take the timed sample on every worker at the same time; it also compiles there."""
-        workers = list(self._client.nthreads())
-        if not workers:
-            raise ClusterError("the scheduler has no workers; start some with: dask worker ADDRESS")
-        futures = [
-            self._client.submit(
-                _sample_on_worker,
-                url,
-                plan,
-                seed,
-                workers=[worker],
-                allow_other_workers=True,
-                pure=False,
-                key=f"sample-{self._run}-{seed}",
-            )
-            for seed, worker in enumerate(workers)
-        ]
-        with self._words():
-            rates: list[Rate] = self._client.gather(futures)
+        rates: list[Rate] = []
+        for attempt in itertools.count():
+            with self._words():
+                workers = list(self._client.nthreads())
+            if not workers:
+                raise ClusterError("the scheduler has no workers; start some with: dask worker ADDRESS")
+            futures = {
+                worker: self._client.submit(
+                    _sample_on_worker,
+                    url,
+                    plan,
+                    seed,
+                    workers=[worker],
+                    allow_other_workers=True,
+                    pure=False,
+                    key=f"sample-{self._run}-{attempt}-{seed}",
+                )
+                for seed, worker in enumerate(workers)
+            }
+            rates = self._results_of_the_living(futures)
+            if rates:
+                break
+            with self._words(), suppress(TimeoutError):  # all of them died: others may take their place
+                self._client.wait_for_workers(1, timeout=AWAY_SECONDS)
         return average(rates)
+
+    def _results_of_the_living(self, futures: dict[str, Future]) -> list[Any]:
+        """Return the results of tasks that were sent to one worker each; of a worker that died, there may be none.
+
+        A task that may run elsewhere, too, does not if its worker was the last one: Dask waits for that very worker.
+        """
+        finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
+        for future in futures.values():
+            future.add_done_callback(finished.put)
+        with self._words():
+            while True:
+                there = self._client.nthreads()
+                waiting = [one for worker, one in futures.items() if one.status == "pending" and worker in there]
+                if not waiting:
+                    break
+                with suppress(queue.Empty):
+                    finished.get(timeout=LOOK_SECONDS)
+                self._check_scheduler()
+            self._cancel([one for one in futures.values() if one.status == "pending"])
+            found = []
+            for one in futures.values():
+                if one.status in ("finished", "error"):
+                    with suppress(TimeoutError, KilledWorker):  # its worker died before it could be asked
+                        found.append(one.result(timeout=AWAY_SECONDS))
+            return found
 
     def run(self, tasks: Sequence[TileTask]) -> Iterator[Done]:
         """Run tasks and give their results as they come."""

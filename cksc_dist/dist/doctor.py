@@ -23,7 +23,14 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from cksc_dist.dist.cluster import check_code, connected, memory_of_workers, slots_of, versions_here
+from cksc_dist.dist.cluster import (
+    check_code,
+    connected,
+    encryption_warning,
+    memory_of_workers,
+    slots_of,
+    versions_here,
+)
 from cksc_dist.dist.forecast import make_plan, new_edge, workers_of
 from cksc_dist.dist.plan import Rate
 from cksc_dist.errors import CkscError, ClusterError, PlanError
@@ -31,6 +38,7 @@ from cksc_dist.maths.dtw import pairwise_dtw
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid
+from cksc_dist.store.layout import is_store
 from cksc_dist.store.matrix_files import MatrixFiles
 from cksc_dist.store.series_files import open_series
 
@@ -74,10 +82,19 @@ def diagnose(run: RunSpec, store: str | None = None) -> Iterator[Line]:
         Folder or URL of a store that the workers are to work on.
     """
     try:
+        plain = encryption_warning(run)
+        if plain:
+            yield Line("warn", "encryption", plain)
         with connected(run, workers_of(run)) as client:
             yield from _check_all(client, store)
     except ClusterError as error:
         yield Line("fail", "scheduler", str(error))
+    except (OSError, TimeoutError, RuntimeError, KeyError) as error:
+        yield Line(
+            "fail",
+            "scheduler",
+            f"it, or a worker, went away while it was asked ({error}); see their logs, and ask again",
+        )
 
 
 def _check_all(client: Client, store: str | None) -> Iterator[Line]:
@@ -282,12 +299,14 @@ def judge_disk(found: Mapping[str, int]) -> list[Line]:
 
 def check_store(client: Client, store: str) -> list[Line]:
     """See whether all workers read and write the very store that this process sees; leaves nothing in it."""
-    folder = Folder(store)
+    folder, rows = Folder(store), 0
     try:
-        series = open_series(folder)
+        if is_store(folder):
+            rows = open_series(folder).n
     except (CkscError, OSError) as error:
-        return [Line("fail", "store", f"{error}")]
-    tokens = f"doctor-{uuid.uuid4().hex}"
+        if not _is_plain_folder(folder):
+            return [Line("fail", "store", f"{error}")]
+    tokens, there = f"doctor-{uuid.uuid4().hex}", folder.local is not None and folder.local.exists()
     try:
         folder.write(f"{tokens}/client", tokens.encode())
         found = _on_each(client, _answer, folder.url, tokens)
@@ -300,8 +319,16 @@ def check_store(client: Client, store: str) -> list[Line]:
     finally:
         with suppress(OSError):
             Folder(f"{folder.url}/{tokens}").remove_all()
+        if folder.local is not None and not there:
+            with suppress(OSError):
+                folder.local.rmdir()
     lines = judge_store(folder.url, tokens, back)
-    return lines or _room(folder, series.n)
+    return lines or _room(folder, rows)
+
+
+def _is_plain_folder(folder: Folder) -> bool:
+    """Tell whether it is a folder of this machine without a store in it, such as one that holds several."""
+    return folder.local is not None and folder.local.is_dir() and not (folder.local / "zarr.json").exists()
 
 
 def _answer(url: str, tokens: str) -> str:
@@ -328,6 +355,8 @@ def judge_store(url: str, tokens: str, back: Mapping[str, Any]) -> list[Line]:
 def _room(folder: Folder, n: int) -> list[Line]:
     free, wanted = folder.free_bytes(), 8 * n * n
     seen = f"{folder.url} is read and written by all workers"
+    if not n:
+        seen += ", and holds no series yet"
     if free is None:
         return [Line("ok", "store", seen)]
     if free < wanted:

@@ -17,7 +17,7 @@ from cksc_dist.dist.plan import Need, Plan, Rate, Todo, tile_edge
 from cksc_dist.dist.sample import few_tiles, sample_with_threads
 from cksc_dist.dist.survey import find_todo
 from cksc_dist.errors import InputError, PlanError
-from cksc_dist.maths.metrics import check_metric
+from cksc_dist.maths.metrics import check_metric, check_not_overflowing, check_not_vanishing, pick_dims
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
@@ -103,8 +103,13 @@ def check_series(series: StoredSeries, spec: DistanceSpec) -> None:
     series.check_values()
     if series.n < 2:
         raise InputError(f"{series.folder.url} has one series; distances need two at least")
+    largest = 0.0
     for begin in range(0, series.n, CHECK_ROWS):
-        check_metric(series.read(begin, min(begin + CHECK_ROWS, series.n)), spec, begin, int(series.lengths[0]))
+        part = series.read(begin, min(begin + CHECK_ROWS, series.n))
+        check_metric(part, spec, begin, int(series.lengths[0]))
+        check_not_overflowing(part, spec, begin)
+        largest = max(largest, float(np.abs(pick_dims(part, spec)[0]).max()))
+    check_not_vanishing(largest, spec)
 
 
 def _dims(series: StoredSeries, spec: DistanceSpec) -> int:

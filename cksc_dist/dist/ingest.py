@@ -15,8 +15,8 @@ from cksc_dist.dist.plan import tile_edge
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
-from cksc_dist.maths.metrics import check_metric
-from cksc_dist.series import SeriesSet, label_array
+from cksc_dist.maths.metrics import check_metric, check_not_overflowing
+from cksc_dist.series import SeriesSet, is_text, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, is_store
@@ -51,6 +51,7 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
     folder = Folder.of(store)
     is_store(folder)  # or whatever else is there is left alone
     with Lease(folder, "ingest"):
+        folder.sweep()
         if is_store(folder):
             if _holds(folder, data) and not (replace and _is_damaged(folder)):
                 ensure_recorded(folder, GROUP)
@@ -129,6 +130,8 @@ def ingest_distances(
     if data is not None:
         _check_names(data, labels, ids)
     rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
+    if not is_text(rows) or (labels is not None and not is_text(np.asarray(labels))):
+        raise InputError("labels or ids hold letters that are no text in Unicode; rename them")
     row_labels = np.full(n, "?") if labels is None else label_array(labels)
     if data is None and not len(rows) == len(row_labels) == n:
         raise InputError(f"distances have {n} rows, but there are {len(row_labels)} labels and {len(rows)} ids")
@@ -141,6 +144,7 @@ def ingest_distances(
     if data is not None:
         ingest(data, folder, replace=replace)
     with Lease(folder, "ingest"):
+        folder.sweep()
         if data is None:
             write_rows(folder, row_labels, rows, name)
         return _write_matrix(folder, matrix)
@@ -208,6 +212,7 @@ def append(
     folder = Folder.of(store)
     check_store(folder)
     with Lease(folder, "append"):
+        folder.sweep()
         series = open_series(folder)
         external = [name for name, files in find_matrices(folder).items() if files.spec.metric == "external"]
         if external:
@@ -228,6 +233,7 @@ def append(
             for files in find_matrices(folder).values():
                 # what a matrix of the store cannot take is refused before anything is written
                 check_metric((data.values, data.offsets), files.spec, series.n, int(series.lengths[0]))
+                check_not_overflowing((data.values, data.offsets), files.spec, series.n)
             append_series(folder, data)
     reports = [compute_distances(folder, files.spec, run, progress) for files in find_matrices(folder).values()]
     return Appended(before, len(data), reports)

@@ -138,8 +138,11 @@ def shared_arrays(url: str, name: str) -> dict[str, NDArray[Any]]:
     content = Folder(url).read(name)
     if content is None:
         raise StoreError(f"{url}/{name} is gone: the run that it belongs to has ended")
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return {key: arrays[key] for key in arrays.files}
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {key: arrays[key] for key in arrays.files}
+    except Exception as error:  # damaged bytes end in any of a dozen kinds
+        raise StoreError(f"{url}/{name} holds no arrays ({error}); run the same command again") from error
 
 
 @dataclass(frozen=True)

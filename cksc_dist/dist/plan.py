@@ -197,12 +197,10 @@ class Plan:
         (i, j), size = todo.tile, self.grid.size
         return self._cells(i, size(i), j, size(j)) - self._cells(i, todo.kept[0], j, todo.kept[1])
 
-    def cells_of_rows(self, tile: Tile, rows: int) -> int:
-        """Return the cell updates of the first rows of a tile, as a block of its own: with all columns, no mirror."""
+    def cells_of_block(self, tile: Tile, rows: int, columns: int) -> int:
+        """Return the cell updates of the first rows and columns of a tile, as a block of its own, without a mirror."""
         i, j = tile
-        if i == j and rows == self.grid.size(i):
-            return self._cells(i, rows, i, rows)
-        return self._rectangle(i, rows, j, self.grid.size(j))
+        return self._cells(i, rows, i, rows) if i == j and rows == columns else self._rectangle(i, rows, j, columns)
 
     def pairs(self, todo: Todo) -> int:
         """Return the pairs of a tile that have to be computed."""

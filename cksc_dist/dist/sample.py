@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.dist.plan import LANES, Plan, Rate, Todo
 from cksc_dist.dist.tile_work import compute_values
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import PlanError, StoreError
 from cksc_dist.store.folder import PARTIAL, Folder
 from cksc_dist.store.layout import compressors
 from cksc_dist.store.ledger import checksum
@@ -81,17 +81,41 @@ def _compute(series: StoredSeries, plan: Plan, seed: int) -> tuple[float, list[N
 
 
 def _compute_piece(series: StoredSeries, plan: Plan, todo: Todo) -> tuple[int, float, NDArray[Any]]:
-    """Compute the first rows of a tile; return their cells, the seconds they took, and the values."""
-    i, j = todo.tile
-    (row, row_end), columns = plan.grid.rows(i), plan.grid.rows(j)
-    whole = max(1, plan.cells(Todo(todo.tile)))
-    height = min(row_end - row, max(LANES, int((row_end - row) * SAMPLE_CELLS / whole) // LANES * LANES))
-    rows = (row, row + height)
+    """Compute the first rows and columns of a tile; return their cells, the seconds they took, and the values."""
+    height, width = _block(plan, todo)
+    while True:
+        try:
+            return _compute_block(series, plan, todo, height, width)
+        except MemoryError as error:
+            if max(height, width) <= LANES:
+                raise PlanError(
+                    f"memory runs out even with {LANES} series at a time; start fewer workers, each with more memory"
+                ) from error
+        height, width = _part(height, 0.5), _part(width, 0.5)
+
+
+def _block(plan: Plan, todo: Todo) -> tuple[int, int]:
+    """Return how many rows and columns of a tile are timed: all columns, unless even a few rows of them take long."""
+    height, width = (plan.grid.size(block) for block in todo.tile)
+    height = _part(height, SAMPLE_CELLS / max(1, plan.cells(Todo(todo.tile))))
+    return height, _part(width, SAMPLE_CELLS / max(1, plan.cells_of_block(todo.tile, height, width)))
+
+
+def _part(size: int, share: float) -> int:
+    """Return about a share of some series, in whole lanes and at least so many."""
+    return min(size, max(LANES, int(size * share) // LANES * LANES))
+
+
+def _compute_block(
+    series: StoredSeries, plan: Plan, todo: Todo, height: int, width: int
+) -> tuple[int, float, NDArray[Any]]:
+    (row, _), (column, _) = (plan.grid.rows(block) for block in todo.tile)
+    rows, columns = (row, row + height), (column, column + width)
     # read before the clock starts: a worker reads a block once for many tiles
     held = {rows: series.read(*rows), columns: series.read(*columns)}
     begin = time.perf_counter()
     values = compute_values(lambda first, last: held[first, last], rows, columns, plan.spec)
-    return plan.cells_of_rows(todo.tile, height), time.perf_counter() - begin, values
+    return plan.cells_of_block(todo.tile, height, width), time.perf_counter() - begin, values
 
 
 def _write(folder: Folder, pieces: list[NDArray[Any]]) -> tuple[float, float]:

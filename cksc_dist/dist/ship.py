@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,9 @@ def disagree(name: str, mine: str, other: str) -> bool:
 
 def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
     """Write the files of a package and make it importable; for the other side, which knows nothing of this module."""
+    import atexit
     import importlib.util
+    import shutil
     import sys
     import tempfile
     from pathlib import Path
@@ -41,8 +45,9 @@ def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
             raise RuntimeError(f"other code of {package} was sent here before; restart the scheduler and its workers")
         return  # installed, or sent before
     folder = Path(tempfile.mkdtemp(prefix=f"{package}-code-{digest}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, content in files.items():
-        path = folder / package / name
+        path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
     sys.path.insert(0, str(folder))
@@ -118,10 +123,14 @@ def code_for_late_workers(client: Client, here: Mapping[str, str]) -> Iterator[N
                 client.unregister_worker_plugin(plugin.name)
 
 
+@cache  # what runs here does not change any more, whatever happens to the files
 def _package() -> tuple[str, dict[str, bytes], str]:
     """Return the name of this package, its files, and a digest of them."""
     package = Path(__file__).resolve().parents[1]
-    files = {path.relative_to(package).as_posix(): path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    files = {path.relative_to(package.parent).as_posix(): path.read_bytes() for path in sorted(package.rglob("*.py"))}
+    # so that its version is known there as here
+    about = f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {version(package.name)}\n"
+    files[f"{package.name}-{version(package.name)}.dist-info/METADATA"] = about.encode()
     digest = sha256(b"".join(name.encode() + content for name, content in files.items())).hexdigest()[:8]
     return package.name, files, digest
 

@@ -12,6 +12,7 @@ from cksc_dist.dist.plan import Plan
 from cksc_dist.dist.survey import find_todo
 from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec
+from cksc_dist.store.checkpoints import read_records
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid
 from cksc_dist.store.kernel_copy import KernelCopy, find_copies
@@ -109,9 +110,7 @@ def _training_status(folder: Folder, name: str) -> TrainingStatus:
     own = Folder(f"{folder.url}/models/{name}")
     done = [0]
     for key in own.names("", folders_only=True):
-        done += [
-            int(record["number"]) for record in (own.read_json(f"{key}/latest.json") or {"records": []})["records"]
-        ]
+        done += [int(record["number"]) for record in read_records(Folder(f"{own.url}/{key}"))]
     return TrainingStatus(name.removesuffix(".training"), max(done), holder(own))
 
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.dist.plan import Todo
-from cksc_dist.errors import InputError, StoreError
+from cksc_dist.dist.plan import LANES, Todo
+from cksc_dist.errors import InputError, PlanError, StoreError
 from cksc_dist.maths.metrics import pairwise_metric
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
@@ -85,6 +85,10 @@ class _BlockCache:
                 self._blocks.popitem(last=False)
         return block
 
+    def clear(self) -> None:
+        with self._lock:
+            self._blocks.clear()
+
 
 _CACHE = _BlockCache()
 
@@ -125,7 +129,7 @@ def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str | None) -
     grid = files.grid
     old = _kept_values(files, todo)
     kept = (0, 0) if old is None else todo.kept
-    values = compute_values(opened.read, grid.rows(tile[0]), grid.rows(tile[1]), files.spec, task.piece, old)
+    values = _values_in_pieces(opened, tile, task.piece, old)
     _check_values(values, grid.rows(tile[0])[0], grid.rows(tile[1])[0])
     if task.token and not holds(files.folder, task.token):
         raise StoreError(f"{task.url} is not held by this run any more; what is done is kept")
@@ -133,6 +137,22 @@ def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str | None) -
     entry = opened.blocks.entry(tile, values, begun=begin, worker=worker, computed=grid.pairs(tile, kept))
     opened.ledger.mark(tile, entry)
     return entry
+
+
+def _values_in_pieces(opened: _Opened, tile: Tile, piece: int | None, old: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the values of a tile; where memory runs out, by half as many series at a time, and so on."""
+    grid = opened.files.grid
+    while True:
+        try:
+            return compute_values(opened.read, grid.rows(tile[0]), grid.rows(tile[1]), opened.files.spec, piece, old)
+        except MemoryError:
+            _CACHE.clear()
+            last = piece or grid.edge
+        if last <= LANES:
+            raise PlanError(
+                f"memory runs out even with {last} series at a time; start fewer workers, each with more memory"
+            )
+        piece = max(LANES, last // 2 // LANES * LANES)
 
 
 def _kept_values(files: MatrixFiles, todo: Todo) -> NDArray[Any] | None:

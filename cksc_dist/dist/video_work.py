@@ -2,8 +2,8 @@
 
     <folder>/<block>.npz     descriptors of a block of videos: frame histograms end to end, LBP-TOP as rows
 
-A block is named after its videos (ids, sizes, times of change) and how they are read: what is there already is not made
-again, and a changed video is.
+A block is named after its videos (ids, paths, sizes, times of change) and how they are read: what is there already is
+not made again; what is damaged, and what comes from a video that has changed, is.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,17 +24,21 @@ from cksc_dist.dist.executors import Executor
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.errors import InputError, ReadError, StoreError
 from cksc_dist.io.textures import TextureSpec, texture_path, write_texture
-from cksc_dist.io.videos import VideoFile, read_video
-from cksc_dist.maths.local_patterns import frame_histograms, lbp_top
+from cksc_dist.io.videos import Layout, VideoFile, read_video
+from cksc_dist.maths.local_patterns import KINDS, describe_video
 from cksc_dist.series import SeriesSet
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.lease import signature
 
 __all__ = ["Described", "describe_videos", "make_textures"]
 
+ABOUT = "textures.json"
+PLANES = ("XY", "XT", "YT")
+"""What stands before the underscore groups dimensions: methods that take several kernels have one for each plane."""
 FORMAT = 1
 """Of the files; another one makes all of them anew."""
 VIDEOS_A_TASK = 8
-"""About half a second of work for videos of 50 x 50 x 50."""
+"""About a tenth of a second of work for videos of 50 x 50 x 50; large ones take longer."""
 
 
 class Described(NamedTuple):
@@ -66,7 +71,7 @@ class TextureTask:
 def write_textures(task: TextureTask) -> int:
     """Write the textures of a task, and return how many."""
     for label, number in task.videos:
-        write_texture(task.folder, task.spec, label, number)
+        write_texture(task.folder, task.spec, label, number, signature())
     return len(task.videos)
 
 
@@ -81,15 +86,18 @@ def make_textures(
         Where they go, seen by all workers. It keeps the settings as well: another set needs another folder.
     """
     root = Path(folder).absolute()
-    about, settings = root / "textures.json", json.dumps(vars(spec) | {"videos_per_class": 0}, sort_keys=True)
-    if about.exists() and about.read_text() != settings:
-        raise InputError(f"{root} holds textures made with other settings; name another folder, or remove it")
+    if root.exists() and not root.is_dir():
+        raise InputError(f"{root} is a file; name a folder")
+    home, settings = Folder(root), json.dumps(vars(spec) | {"videos_per_class": 0}, sort_keys=True).encode()
     wanted = [(label, number) for label in range(spec.classes) for number in range(spec.videos_per_class)]
     missing = [video for video in wanted if not texture_path(root, *video).exists()]
+    if home.read(ABOUT) is None and len(missing) == len(wanted):
+        home.create(ABOUT, settings)
+    if home.read(ABOUT) != settings:
+        raise InputError(f"{root} holds textures made with other settings; name another folder, or remove it")
+    home.sweep(held=False)
     if not missing:
         return 0
-    root.mkdir(parents=True, exist_ok=True)
-    about.write_text(settings)
     tasks = [TextureTask(str(root), spec, tuple(part)) for part in _cut(missing)]
     running = Running("textures", len(missing), len(missing), who, executor.slots, dashboard, "videos")
     _run(executor, write_textures, tasks, running, progress)
@@ -120,7 +128,7 @@ class VideoTask:
     folder: str
     name: str
     videos: tuple[VideoFile, ...]
-    layout: str
+    layout: Layout
 
     def __str__(self) -> str:
         return f"videos from {self.videos[0].id} on"
@@ -128,16 +136,22 @@ class VideoTask:
 
 def describe_block(task: VideoTask) -> int:
     """Read the videos of a block one by one, write their descriptors, and return how many there are."""
-    frames, planes = [], []
-    for video in task.videos:
-        pixels = read_video(video.path, layout=task.layout)  # type: ignore[arg-type]  # checked there
-        frames.append(frame_histograms(pixels))
-        planes.append(lbp_top(pixels))
+    described = [_describe(video, task.layout) for video in task.videos]
     content = io.BytesIO()
-    lengths = np.array([len(series) for series in frames])
-    np.savez(content, frames=np.concatenate(frames), lengths=lengths, planes=np.stack(planes))
+    np.savez(
+        content,
+        frames=np.concatenate([frames for frames, _ in described]),
+        lengths=np.array([len(frames) for frames, _ in described]),
+        planes=np.stack([planes for _, planes in described]),
+    )
     Folder(task.folder).write(f"{task.name}.npz", content.getbuffer())
     return len(task.videos)
+
+
+def _describe(video: VideoFile, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return both descriptors of a video, which is let go before the next one is read."""
+    pixels = read_video(video.path, layout=layout)
+    return describe_video(pixels)
 
 
 def describe_videos(
@@ -146,7 +160,7 @@ def describe_videos(
     executor: Executor,
     progress: Progress,
     *,
-    layout: str = "auto",
+    layout: Layout = "auto",
     name: str = "videos",
     who: str = "",
     dashboard: str = "",
@@ -164,54 +178,72 @@ def describe_videos(
     name
         Of the sets.
     """
+    _check_ids(videos)
     home = Folder.of(folder)
-    blocks = {_block_name(part, layout): tuple(part) for part in _cut(videos)}
-    there = home.files("")
-    missing = [VideoTask(home.url, key, part, layout) for key, part in blocks.items() if f"{key}.npz" not in there]
+    # workers may run in another folder
+    there = [VideoFile(video.path.absolute(), video.label, video.id) for video in videos]
+    blocks = {_block_name(part, layout): tuple(part) for part in _cut(there)}
+    found = {key: _read_block(home, key, len(part)) for key, part in blocks.items()}
+    missing = [VideoTask(home.url, key, part, layout) for key, part in blocks.items() if found[key] is None]
+    home.sweep(held=False)
     if missing:
         count = sum(len(task.videos) for task in missing)
         running = Running("descriptors", count, count, who, executor.slots, dashboard, "videos")
         _run(executor, describe_block, missing, running, progress)
-    parts = [_read_block(home, key, len(part)) for key, part in blocks.items()]
+        found |= {task.name: _read_block(home, task.name, len(task.videos)) for task in missing}
+    parts = [part for part in found.values() if part is not None]
+    if len(parts) < len(blocks):
+        lost = next(key for key, part in found.items() if part is None)
+        raise StoreError(
+            f"{home.url}/{lost}.npz was written, but cannot be read from here; name a folder that all workers share"
+        )
     labels = [video.label for video in videos]
     ids = [video.id for video in videos]
     edges = np.concatenate([[0], np.cumsum(np.concatenate([part["lengths"] for part in parts]))])
-    frames = SeriesSet(
-        np.concatenate([part["frames"] for part in parts]), edges, np.array(labels), np.array(ids), name, ()
-    )
+    frames = np.concatenate([part["frames"] for part in parts])
     planes = np.concatenate([part["planes"] for part in parts])
-    return Described(frames, SeriesSet.from_list(planes[:, None, :], labels, ids, name=name))
+    names = [f"{plane}_{kind}" for plane in PLANES for kind in range(KINDS)]
+    return Described(
+        SeriesSet(frames, edges, np.array(labels), np.array(ids), name, tuple(names[:KINDS])),
+        SeriesSet.from_list(planes[:, None, :], labels, ids, name=name, dim_names=names),
+    )
+
+
+def _check_ids(videos: Sequence[VideoFile]) -> None:
+    """Say before any work what the sets would say after it."""
+    if not videos:
+        raise InputError("there are no videos to describe; give at least one")
+    name, count = Counter(video.id for video in videos).most_common(1)[0]
+    if count > 1:
+        raise InputError(f"the id {name!r} is used by {count} videos; ids must differ")
 
 
 def _block_name(videos: Sequence[VideoFile], layout: str) -> str:
     """Return a name that tells what the descriptors of some videos come from."""
-    about = [(video.id, video.label, *_state(video.path)) for video in videos]
+    about = [(video.id, str(video.path), _state(video.path)) for video in videos]
     return hashlib.sha256(json.dumps([FORMAT, layout, about]).encode()).hexdigest()[:24]
 
 
-def _state(path: Path) -> tuple[int, int]:
-    """Return size and time of change of a file, or of a folder of frames."""
+def _state(path: Path) -> list[tuple[str, int, int, int]]:
+    """Return name, size and times of change of a file, or of all in a folder of frames."""
     try:
-        found = path.stat()
-        if not path.is_dir():
-            return found.st_size, found.st_mtime_ns
-        frames = [each.stat() for each in sorted(path.iterdir())]
+        files = [(each.name, each.stat()) for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
     except OSError as error:
         raise ReadError(path, f"cannot be read: {error.strerror}; check the path and its permissions") from error
-    return sum(each.st_size for each in frames), max((each.st_mtime_ns for each in frames), default=0)
+    # a copy may keep the time of its original; that of the system tells
+    return [(name, found.st_size, found.st_mtime_ns, found.st_ctime_ns) for name, found in files]
 
 
-def _read_block(folder: Folder, name: str, count: int) -> dict[str, NDArray[Any]]:
+def _read_block(folder: Folder, name: str, count: int) -> dict[str, NDArray[Any]] | None:
+    """Return the descriptors of a block of so many videos; None where they are missing or damaged."""
     content = folder.read(f"{name}.npz")
+    if content is None:
+        return None
     try:
-        if content is None:
-            raise ValueError("it is lost")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             found = {key: arrays[key] for key in ("frames", "lengths", "planes")}
-        if not len(found["lengths"]) == len(found["planes"]) == count or found["lengths"].sum() != len(found["frames"]):
-            raise ValueError("its arrays do not fit each other")
-    except Exception as error:  # damaged bytes end in any of a dozen kinds
-        raise StoreError(
-            f"{folder.url}/{name}.npz is damaged ({error}); remove it, and run the command again"
-        ) from error
-    return found
+        shapes = {"frames": (found["lengths"].sum(), KINDS), "lengths": (count,), "planes": (count, 3 * KINDS)}
+    except Exception:  # damaged bytes end in any of a dozen kinds
+        return None
+    fit = (found[key].shape == shape and found[key].dtype.kind in "if" for key, shape in shapes.items())
+    return found if all(fit) else None

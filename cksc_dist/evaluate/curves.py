@@ -1,4 +1,7 @@
-"""How series are drawn: up to three dimensions as they are, more as the first three principal components of frames."""
+"""How series are drawn: up to three dimensions as they are, more as the first three principal components of frames.
+
+A series of one frame is a vector, such as a histogram: it is drawn along its dimensions.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +47,15 @@ class Curves:
         Of the curves.
     explained
         Share of the frames' variance that the curves show.
+    along_dims
+        Vectors: one curve each, from the first dimension to the last.
     """
 
     centre: Float
     directions: Float
     names: tuple[str, ...]
     explained: float
+    along_dims: bool = False
 
     @classmethod
     def of(cls, series: Sequence[Float], dim_names: Sequence[Any] = ()) -> Curves:
@@ -65,6 +71,8 @@ class Curves:
         frames = np.concatenate(list(series))
         frames = frames[thinned(len(frames), FRAMES)]
         centre, dims = frames.mean(axis=0), frames.shape[1]
+        if dims > DRAWN and all(len(each) == 1 for each in series):
+            return cls(np.zeros(dims), np.eye(dims), ("values",), 1.0, along_dims=True)
         if dims <= DRAWN:
             # each dimension has units of its own
             deviation = frames.std(axis=0)
@@ -84,12 +92,16 @@ class Curves:
 
     def __call__(self, series: Float) -> Float:
         """Return the curves of a series, (time, curves)."""
+        if self.along_dims:
+            return np.asarray(series[0][:, None])
         drawn: Float = (series - self.centre) @ self.directions
         return drawn
 
     @property
     def note(self) -> str:
         """Say what the curves are."""
+        if self.along_dims:
+            return f"Curves: the {len(self.centre)} values of each, from left to right."
         if len(self.centre) <= DRAWN:
             return "" if len(self.names) == 1 else f"Curves: {', '.join(self.names)}, each on a scale of its own."
         return f"Curves: the first three principal components of the frames ({self.explained:.0%} of their variance)."

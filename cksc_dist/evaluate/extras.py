@@ -17,7 +17,7 @@ from cksc_dist.errors import SmallClassWarning
 from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
 from cksc_dist.evaluate.fits import run_fits, write_table
 from cksc_dist.evaluate.results import BELONGING
-from cksc_dist.models.training import train
+from cksc_dist.models.training import Place, train
 from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
@@ -65,10 +65,26 @@ def sweep(
     return swept
 
 
-def example_model(store: str | Path | Folder, table: xr.Dataset, *, workers: int | None = None) -> str:
+def example_model(
+    store: str | Path | Folder,
+    table: xr.Dataset,
+    *,
+    place: Place = "memory",
+    send_all: bool = False,
+    run: RunSpec = RunSpec(),  # noqa: B008  frozen
+    progress: Progress | None = None,
+    client: Any = None,
+) -> str:
     """Train CKSC as tuning chose it for the first split, save it in the store, and return where.
 
     Training is the same as that of the evaluation: the same rows, the same settings, the same seed.
+
+    Parameters
+    ----------
+    table
+        Of `evaluate`.
+    place, send_all, run, progress, client
+        As for `train`; none of them changes a bit of the model.
     """
     folder, about = Folder.of(store), table.attrs
     row = table.sel({"method": "cksc"})
@@ -91,7 +107,10 @@ def example_model(store: str | Path | Folder, table: xr.Dataset, *, workers: int
             distances=matrices,
             rows=rows,
             seed=about["random_state"],
-            place="memory",
-            run=RunSpec(workers=workers),
+            place=place,
+            send_all=send_all,
+            run=run,
+            progress=progress,
+            client=client,
         )
     return model

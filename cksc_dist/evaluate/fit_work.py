@@ -237,6 +237,8 @@ def _quiet() -> Iterator[None]:
             _Quiet.saved.__enter__()
             warnings.simplefilter("ignore", SmallClassWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
+            # of scikit-learn, where folds leave a sample or two of each class: labels they are all the same
+            warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%")
         _Quiet.users += 1
     try:
         yield

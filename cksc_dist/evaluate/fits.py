@@ -33,6 +33,8 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, compressors
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import open_matrix
+from cksc_dist.store.table_files import RESULTS, forget_table, record_table
+from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["check_name", "fit_results", "run_fits", "write_table"]
 
@@ -321,10 +323,21 @@ def write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
     # Zarr has no settled form for text of a fixed width
     text = {name: table[name].astype(object) for name in table.variables if table[name].dtype.kind == "U"}
     stored = table.assign_coords({name: text[name] for name in text if name in table.coords})
-    encoding = {name: {"compressors": compressors(8)} for name in table.data_vars if table[name].dtype == np.float64}
-    group = f"results/{name}"
-    folder.patiently(
-        lambda: stored.to_zarr(
-            folder.zarr(), group=group, mode="w", consolidated=False, zarr_format=3, encoding=encoding
+    encoding = {name: {"compressors": _codecs(stored[name].dtype)} for name in stored.variables}
+    try:
+        forget_table(folder, name)
+        folder.patiently(
+            lambda: stored.to_zarr(
+                folder.zarr(), group=f"{RESULTS}/{name}", mode="w", consolidated=False, zarr_format=3, encoding=encoding
+            )
         )
-    )
+        record_table(folder, name)
+    except OSError as error:
+        if (trouble := named_trouble(error, folder.url)) is None:
+            raise
+        raise trouble from error
+
+
+def _codecs(dtype: np.dtype[Any]) -> list[Any]:
+    """Return codecs with a checksum, whatever the values are."""
+    return compressors(dtype.itemsize) if dtype.kind in "biuf" else compressors(1)[1:]

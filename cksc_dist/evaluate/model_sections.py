@@ -102,9 +102,9 @@ def _atom_picture(model: Any) -> Picture:
         figure = atom([curves(series[member]) for member in members[heavy]], weights[heavy], title)
         drawn.append(svg(figure, title=f"atom {j}"))
     caption = (
-        "Each is a weighted sum of these training series; the heavier, the darker. Time fills the width. Where other "
-        "classes have a part in an atom, it says how much is of its own. "
-    )
+        "Each is a weighted sum of these training series; the heavier, the darker. Where other classes have a part in "
+        "an atom, it says how much is of its own. "
+    ) + ("" if curves.along_dims else "Time fills the width. ")
     return Picture("Atoms, and the training series that they are made of", caption + curves.note, drawn, "medium")
 
 

@@ -30,6 +30,7 @@ body { margin: 0; background: #fff; color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
 main { max-width: 1160px; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: .5rem 0; overflow-wrap: anywhere; }
+* + h1 { margin-top: 3.5rem; }
 h2 { font-size: 1.4rem; line-height: 1.25; margin: 3rem 0 .75rem; padding-top: 1rem;
   border-top: 1px solid var(--rule); overflow-wrap: anywhere; }
 h3 { font-size: 1.1rem; margin: 2.2rem 0 .5rem; overflow-wrap: anywhere; }

@@ -33,12 +33,12 @@ from cksc_dist.evaluate.fits import check_name, fit_results, run_fits, write_tab
 from cksc_dist.evaluate.grids import KernelChoices, Point, grid_points, modalities
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.statistics import paired_p_values
-from cksc_dist.spec import ModelSpec, RunSpec, check_count, check_number, fingerprint
+from cksc_dist.spec import DistanceSpec, ModelSpec, RunSpec, check_count, check_number, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.series_files import open_series
 
-__all__ = ["Protocol", "evaluate"]
+__all__ = ["Protocol", "evaluate", "needed_distances"]
 
 Rows = NDArray[np.int64]
 
@@ -193,7 +193,7 @@ def evaluate(
         grids = {method: points[:1] for method, points in grids.items()}
     splits = protocol.splits(series.labels)  # what cannot be split is told before anything is computed
     _check_points(choices, grids)
-    _compute_missing(folder, choices, grids, run, progress, client)
+    _compute(folder, _needed(choices, grids), run, progress, client)
     base = (
         open_matrix(folder.url, distances).fingerprint
         if choices.distances is None
@@ -323,17 +323,26 @@ def _first_best(values: xr.DataArray, axis: str) -> xr.DataArray:
     return values.round(12).argmax(axis)
 
 
-def _compute_missing(
-    folder: Folder,
-    choices: KernelChoices,
-    grids: Mapping[str, list[Point]],
-    run: RunSpec,
-    progress: Progress,
-    client: Any,
-) -> None:
-    """Compute the distances that some point needs, and those that the evaluation is named after."""
+def needed_distances(
+    store: str | Path | Folder,
+    methods: Sequence[str],
+    choices: KernelChoices = KernelChoices(),  # noqa: B008  frozen
+    *,
+    quick: bool = False,
+) -> list[DistanceSpec]:
+    """Return the distances that an evaluation of a store's series would compute where they are missing."""
+    series = open_series(Folder.of(store))
+    parts = modalities(series.dim_names, series.dims)
+    return _needed(choices, {name: grid_points(name, choices, parts, sparsity=1, quick=quick) for name in methods})
+
+
+def _needed(choices: KernelChoices, grids: Mapping[str, list[Point]]) -> list[DistanceSpec]:
+    """Return the distances that some point needs, and those that the evaluation is named after."""
     needed = (each for points in grids.values() for point in points for each in point.distances)
-    wanted = dict.fromkeys([*(choices.distances or ())[:1], *needed])
+    return list(dict.fromkeys([*(choices.distances or ())[:1], *needed]))
+
+
+def _compute(folder: Folder, wanted: Sequence[DistanceSpec], run: RunSpec, progress: Progress, client: Any) -> None:
     for number, spec in enumerate(wanted, start=1):
         report = compute_distances(folder, spec, run, progress, client=client)
         if report.pairs:

@@ -7,7 +7,8 @@ what it has learnt, and how.
 from __future__ import annotations
 
 import json
-import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,11 @@ from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import is_store
+from cksc_dist.store.lease import is_of_the_dead, signature
 from cksc_dist.store.model_files import model_digest
+from cksc_dist.store.trouble import named_trouble
 
-__all__ = ["write_report"]
+__all__ = ["write_joint_report", "write_report"]
 
 SWEPT = {
     "alpha": ("alpha, the weight of the discriminative term", "Accuracy against alpha"),
@@ -47,15 +50,57 @@ def write_report(source: str | Path, path: str | Path, *, name: str = "") -> Pat
     name
         Which evaluation of a store comes first; left out: the newest.
     """
-    target, content = Path(path), _content(source, name)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    return _write(Path(path), _content(source, name))
+
+
+def write_joint_report(
+    stores: Sequence[str | Path], path: str | Path, *, title: str, note: str = "", name: str = ""
+) -> Path:
+    """Write one report of the evaluations of several stores, a part for each; return where it is.
+
+    Parameters
+    ----------
+    stores
+        Folders or URLs.
+    path
+        The HTML file.
+    title, note
+        What stands on top.
+    name
+        Which evaluation of each store is shown; left out: the newest.
+    """
+    body = [heading(1, title), *([text(note)] if note else [])]
+    for store in stores:
+        folder = Folder(store)
+        evaluation = find_evaluations(folder, name)[0]
+        body += [heading(1, evaluation.table.attrs["title"]), *_evaluation_parts(folder, evaluation)]
+    return _write(Path(path), page(title, body))
+
+
+def _write(target: Path, content: str) -> Path:
+    """Write a file, whole or not at all."""
+    partial = target.with_name(f"{target.name}.{signature()}.partial")
     try:
-        partial.write_text(content, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            partial.write_text(content, encoding="utf-8")
+            partial.replace(target)
+            _remove_left_over(target)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        if (trouble := named_trouble(error, str(target))) is None:
+            raise
+        raise trouble from error
     return target
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove what processes left that were killed while they wrote the same report."""
+    form = re.compile(rf"{re.escape(target.name)}\.([0-9a-f]{{8}}-\d+-\d+)\.partial")
+    for path in target.parent.glob("*.partial"):
+        if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1]):
+            path.unlink(missing_ok=True)
 
 
 def _content(source: str | Path, name: str) -> str:

@@ -14,6 +14,7 @@ from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.series_files import open_series
+from cksc_dist.store.table_files import check_table
 
 __all__ = ["Evaluation", "find_evaluations"]
 
@@ -69,8 +70,9 @@ def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
 
 def _table(folder: Folder, name: str) -> xr.Dataset | None:
     """Return a table; None where there is none yet."""
-    if folder.read(f"results/{name}/zarr.json") is None:
+    if folder.read(f"results/{name}/zarr.json") is None and folder.read(f"results/{name}.files.json") is None:
         return None
+    check_table(folder, name)
     try:
         store = folder.zarr(read_only=True)
         table: xr.Dataset = folder.patiently(

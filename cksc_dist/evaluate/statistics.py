@@ -29,6 +29,8 @@ BINS = 10
 def paired_p_values(one: ArrayLike, other: ArrayLike, test_share: float) -> tuple[float, float]:
     """Return the two-sided p values of the paired and of the corrected t-test; NaN for one split, which tells nothing.
 
+    Two splits whose differences agree, as they may by chance, tell nothing either.
+
     Parameters
     ----------
     one, other
@@ -52,7 +54,8 @@ def paired_p_values(one: ArrayLike, other: ArrayLike, test_share: float) -> tupl
     variance = float(difference.var(ddof=1))
     if variance <= 1e-24:  # always the same difference: rounding is no spread
         same = abs(float(difference.mean())) <= 1e-12
-        return (1.0, 1.0) if same else (0.0, 0.0)
+        certain = 0.0 if m > 2 else float("nan")
+        return (1.0, 1.0) if same else (certain, certain)
     share = test_share / (1.0 - test_share)
     found = []
     for spread in (1.0 / m, 1.0 / m + share):

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError, ReadError
+from cksc_dist.io.arrays import is_npy, load_npz
 from cksc_dist.series import SeriesSet
 
 __all__ = ["read_npz", "write_npz"]
@@ -26,16 +27,13 @@ _KEYS = ("values", "offsets", "labels", "ids", "dim_names", "X", "y")
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of an archive that belong to one of the forms; never unpickles."""
     try:
-        # a handle of our own: np.load leaves the file open where the archive is damaged
         with path.open("rb") as handle:
-            archive = np.load(handle, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
+            if is_npy(handle):
                 raise ReadError(path, f"is a single array (.npy); {_FORMS}")
-            found = list(archive.files)
-            arrays = {key: archive[key] for key in _KEYS if key in found}
+            arrays, found = load_npz(handle, _KEYS)
     except ReadError:
         raise
-    except Exception as error:  # damaged bytes end in any of a dozen kinds, of zipfile, zlib, ast and numpy
+    except (ValueError, OSError) as error:
         raise ReadError(
             path,
             f"cannot be read as arrays of numbers and text ({error}); object arrays are refused; {_FORMS}",

@@ -6,10 +6,14 @@ A turns pairs of states by an angle (speed) and shrinks them a little; columns o
 is noise filtered to a band of spatial frequencies around one direction. A class has a grain, a direction and a speed of
 its own, which are near those of other classes; each of its videos departs from them by chance, and has other images,
 states and noise. A video follows from the seed, its class and its number alone: any of them can be made anywhere.
+
+How hard they are, with 36 classes of 20 videos, one half to train on: a nearest neighbour is right for 82 % by frame
+histograms under DTW, and for 92 % by LBP-TOP under chi-square (``jobs/run_dyntex.py``).
 """
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.spec import check_count, check_number
 
-__all__ = ["TextureSpec", "make_texture", "texture_path", "write_texture"]
+__all__ = ["TextureSpec", "make_texture", "texture_id", "texture_path", "write_texture"]
 
 Float = NDArray[np.float64]
 
@@ -53,7 +57,7 @@ class TextureSpec:
     frames: int = 50
     side: int = 50
     jitter: float = 1.0
-    noise: float = 0.5
+    noise: float = 0.05
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -64,6 +68,10 @@ class TextureSpec:
         check_number("jitter", self.jitter, 0.0, 10.0)
         check_number("noise", self.noise, 0.0, 10.0)
         check_count("seed", self.seed, low=0)
+        for name in ("classes", "videos_per_class", "frames", "side", "seed"):
+            object.__setattr__(self, name, int(getattr(self, name)))  # NumPy's numbers are the same settings
+        for name in ("jitter", "noise"):
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 def make_texture(spec: TextureSpec, label: int, number: int) -> NDArray[np.uint8]:
@@ -75,11 +83,13 @@ def make_texture(spec: TextureSpec, label: int, number: int) -> NDArray[np.uint8
     >>> video.shape, video.dtype.name, int(video.std()) > 10
     ((8, 16, 16), 'uint8', True)
     """
+    check_count("label", label, low=0)
+    check_count("number", number, low=0)
     kind, rng = np.random.default_rng([spec.seed, 0, label]), np.random.default_rng([spec.seed, 1, label, number])
     # of the class, then of the video
-    grain = np.exp(kind.uniform(*np.log(GRAINS)) + 0.12 * spec.jitter * rng.standard_normal())
-    direction = kind.uniform(0.0, np.pi) + 0.25 * spec.jitter * rng.standard_normal()
-    speed = np.exp(kind.uniform(*np.log(SPEEDS)) + 0.15 * spec.jitter * rng.standard_normal())
+    grain = np.exp(kind.uniform(*np.log(GRAINS)) + 0.07 * spec.jitter * rng.standard_normal())
+    direction = kind.uniform(0.0, np.pi) + 0.15 * spec.jitter * rng.standard_normal()
+    speed = np.exp(kind.uniform(*np.log(SPEEDS)) + 0.09 * spec.jitter * rng.standard_normal())
     focus = kind.uniform(0.5, 3.0)
     images = _images(spec.side, grain, direction, focus, 2 * PAIRS, rng)
     states = _states(spec.frames, speed, rng)
@@ -95,9 +105,10 @@ def _images(side: int, grain: float, direction: float, focus: float, count: int,
     """Return random images of one grain and direction, (count, side, side), each of deviation 1."""
     fy, fx = np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :]
     radius, angle = np.hypot(fx, fy), np.arctan2(fy, fx)
-    band = np.exp(-0.5 * (np.log(np.maximum(radius, 1e-9) / grain) / 0.35) ** 2)
-    turn = np.exp(focus * (np.cos(2.0 * (angle - direction)) - 1.0))
-    spectrum = np.fft.rfft2(rng.standard_normal((count, side, side))) * (band * turn)
+    band = -0.5 * (np.log(np.maximum(radius, 1e-9) / grain) / 0.35) ** 2
+    weight = band + focus * (np.cos(2.0 * (angle - direction)) - 1.0)  # as logarithms: a grain may lie far from all
+    weight[0, 0] = -np.inf  # no grain at all
+    spectrum = np.fft.rfft2(rng.standard_normal((count, side, side))) * np.exp(weight - weight.max())
     images = np.fft.irfft2(spectrum, s=(side, side))
     return np.asarray(images / images.std(axis=(1, 2), keepdims=True))
 
@@ -115,17 +126,30 @@ def _states(frames: int, speed: float, rng: np.random.Generator) -> Float:
     return found
 
 
+def texture_id(label: int, number: int) -> str:
+    """Return the name of a video, ``texture<class>/<number>``."""
+    return f"texture{label:02d}/{number:03d}"
+
+
 def texture_path(folder: str | Path, label: int, number: int) -> Path:
     """Return where a video goes: ``FOLDER/texture<class>/<number>.npy``."""
-    return Path(folder) / f"texture{label:02d}" / f"{number:03d}.npy"
+    return Path(folder) / f"{texture_id(label, number)}.npy"
 
 
-def write_texture(folder: str | Path, spec: TextureSpec, label: int, number: int) -> Path:
-    """Write one video as a file of one array, whole or not at all, and return its path."""
+def write_texture(folder: str | Path, spec: TextureSpec, label: int, number: int, writer: str = "process") -> Path:
+    """Write one video as a file of one array, whole or not at all, and return its path.
+
+    ``writer`` is a word for this process, in the name of the file until it is whole.
+    """
+    video = make_texture(spec, label, number)
     path = texture_path(folder, label, number)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("wb") as handle:
-        np.save(handle, make_texture(spec, label, number))
-    partial.replace(path)
+    # two may write the same video at once
+    partial = path.with_name(f".{path.name}.{writer}.{uuid.uuid4().hex}.partial")
+    try:
+        with partial.open("wb") as handle:
+            np.save(handle, video)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return path

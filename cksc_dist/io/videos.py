@@ -4,23 +4,32 @@
     FOLDER/<class>/<video>.avi | .mp4 | ...       needs PyAV
     FOLDER/<class>/<video>/<frame>.png | ...      frames in the order of their names, numbers by size; needs Pillow
 
-A video is listed first and read later, by whoever works on it: nobody holds more than a few.
+A video is listed first and read later, by whoever works on it: nobody holds more than a few. What a file says about its
+own size is checked before memory is taken for it. Names that begin with a dot are left out everywhere.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, NamedTuple
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.io import loadmat, whosmat
 
 from cksc_dist.errors import InputError, ReadError
-from cksc_dist.io.mat import load_variables, variable_names
+from cksc_dist.io.mat5 import check_structure
 
-__all__ = ["LAYOUTS", "VideoFile", "find_videos", "read_video"]
+__all__ = ["LAYOUTS", "Layout", "VideoFile", "find_videos", "read_video"]
 
 Layout = Literal["auto", "thw", "hwt", "thwc", "hwct"]
 LAYOUTS = ("auto", "thw", "hwt", "thwc", "hwct")
@@ -30,12 +39,18 @@ ARRAYS = (".npy", ".npz", ".mat")
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".mpg", ".mpeg", ".webm")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".pgm")
 
-MOST_VALUES = 2**30
-"""A video of more pixels than this is cut before it comes here."""
+# what these names may hold: others may run programs or reach out to addresses that a file names
+CONTAINERS = "avi,mov,mp4,matroska,webm,mpeg,mpegts,mpegvideo"
+PICTURES = ("PNG", "JPEG", "BMP", "TIFF", "PPM")
+
+MOST_BYTES = 2**30
+"""A video that takes more memory than this is cut before it comes here."""
+PIXELS_A_BYTE = 2**13
+"""No image is packed better: zlib makes one byte of 1032, each of which holds up to eight pixels."""
 LEAST_SIDE = 3
 """A pixel has neighbours on all sides, in time as well."""
-LUMA = (0.299, 0.587, 0.114)
-"""Weights of red, green and blue in a grey level (ITU-R BT.601)."""
+LUMA = (299, 587, 114)
+"""Thousandths of red, green and blue in a grey level (ITU-R BT.601)."""
 
 FORMS = (
     "videos come as FOLDER/<class>/<video>, a video being an array (.npy, .npz, .mat), a video file "
@@ -76,31 +91,63 @@ def find_videos(folder: str | Path) -> list[VideoFile]:
     (['flame/a', 'flame/b', 'water/a'], (4, 5, 6))
     """
     root = Path(folder)
-    if not root.is_dir():
-        raise ReadError(root, f"is no folder; {FORMS}")
     found: dict[str, VideoFile] = {}
-    for home in sorted((each for each in root.iterdir() if each.is_dir()), key=lambda each: each.name):
-        for path in sorted(home.iterdir(), key=lambda each: _natural(each.name)):
-            if path.name.startswith(".") or not _is_video(path):
-                continue
-            name = f"{home.name}/{path.stem if path.is_file() else path.name}"
-            if name in found:
-                raise ReadError(path, f"is a second video {name!r}, as {found[name].path} is; rename one of them")
-            found[name] = VideoFile(path, home.name, name)
+    with _words(root):
+        if not root.is_dir():
+            raise ReadError(root, f"is no folder; {FORMS}")
+        for home in sorted(each for each in _shown(root) if each.is_dir()):
+            for path in sorted(filter(_is_video, _shown(home)), key=_natural):
+                name = f"{home.name}/{path.name if path.is_dir() else path.stem}"
+                if not _is_text(name):
+                    raise ReadError(root, f"holds {name!r}, a name that is no text in UTF-8; rename it")
+                if name in found:
+                    raise ReadError(path, f"is a second video {name!r}, as {found[name].path} is; rename one of them")
+                found[name] = VideoFile(path, home.name, name)
     if not found:
         raise ReadError(root, f"holds no videos; {FORMS}")
     return list(found.values())
 
 
-def _natural(name: str) -> list[tuple[int, int, str]]:
-    """Return a key by which 2 comes before 10."""
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+@contextmanager
+def _words(path: Path) -> Iterator[None]:
+    """Say in this package's words that the system refuses something."""
+    try:
+        yield
+    except OSError as error:
+        raise ReadError(
+            error.filename or path,
+            f"cannot be opened: {error.strerror or error}; check the path and its permissions",
+        ) from error
+
+
+def _shown(folder: Path) -> Iterator[Path]:
+    """Give what is in a folder, but for hidden files."""
+    return (each for each in folder.iterdir() if not each.name.startswith("."))
+
+
+def _is_text(name: str) -> bool:
+    """Tell whether a name can be kept in files and shown: the system lets any bytes be a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _natural(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+    """Return a key by which 2 comes before 10; of 1 and 01 the order is always the same."""
+    parts = [part for part in re.split(r"(\d+)", path.name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts], path.name
 
 
 def _is_video(path: Path) -> bool:
-    if path.is_dir():
-        return any(each.suffix.lower() in IMAGES for each in path.iterdir())
-    return path.suffix.lower() in ARRAYS + VIDEOS
+    return bool(_frame_files(path)) if path.is_dir() else path.suffix.lower() in ARRAYS + VIDEOS
+
+
+def _frame_files(folder: Path) -> list[Path]:
+    return sorted(
+        (each for each in _shown(folder) if each.suffix.lower() in IMAGES and not each.is_dir()), key=_natural
+    )
 
 
 def read_video(path: str | Path, *, layout: Layout = "auto") -> NDArray[Any]:
@@ -117,86 +164,209 @@ def read_video(path: str | Path, *, layout: Layout = "auto") -> NDArray[Any]:
     Returns
     -------
     ndarray
-        Bytes as they are, all else as float64.
+        Bytes as bytes, all else as float64.
     """
     path = Path(path)
     if layout not in LAYOUTS:
         raise InputError(f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}")
-    kind = path.suffix.lower()
-    if path.is_dir():
-        video = _read_frames(path)
-    elif kind in VIDEOS:
-        video = _read_film(path)
-    elif kind in ARRAYS:
-        video = _arranged(path, _read_array(path), layout)
-    else:
-        raise ReadError(path, f"is in no form that can be read; {FORMS}")
+    try:
+        with _words(path):
+            video = _read(path, layout)
+    except MemoryError as error:
+        raise ReadError(path, "needs more memory than there is; cut it into shorter videos") from error
     if min(video.shape) < LEAST_SIDE:
         raise ReadError(
             path, f"has shape {video.shape} (time, height, width); each must be at least {LEAST_SIDE}: check the layout"
         )
-    if video.dtype == np.uint8:
-        return video
-    video = video.astype(np.float64)
-    if not np.isfinite(video).all():
+    if video.dtype != np.uint8 and not np.isfinite(video).all():
         raise ReadError(path, "has a NaN or infinite value; fill it, or leave the video out")
     return video
 
 
+def _read(path: Path, layout: Layout) -> NDArray[Any]:
+    kind = path.suffix.lower()
+    if path.is_dir():
+        return _as_levels(_read_frames(path))
+    if kind in VIDEOS:
+        return _read_film(path)
+    if kind in ARRAYS:
+        return _as_levels(_arranged(path, _read_array(path), layout))
+    raise ReadError(path, f"is in no form that can be read; {FORMS}")
+
+
+def _as_levels(video: NDArray[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # what a float64 cannot hold is found afterwards
+        return np.ascontiguousarray(video, dtype=np.uint8 if video.dtype == np.uint8 else np.float64)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file, but nothing that only looks like one: a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise ReadError(path, "is no plain file; remove it")
+    with path.open("rb") as handle:
+        yield handle
+
+
+def _check_size(path: Path, values: int, dtype: np.dtype[Any] | type) -> None:
+    """Refuse what takes too much memory; all but bytes become float64."""
+    size = values * (1 if np.dtype(dtype) == np.uint8 else 8)
+    if size > MOST_BYTES:
+        raise ReadError(
+            path,
+            f"takes {size:,} bytes in memory, more than {MOST_BYTES:,}; cut it into shorter videos, or store bytes",
+        )
+
+
+class _Listed(NamedTuple):
+    """An array that has not been loaded yet."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
 def _read_array(path: Path) -> NDArray[Any]:
     """Return the one array of a file with three or four axes."""
-    kind = path.suffix.lower()
-    if kind == ".mat":
-        names = variable_names(path)
-        found: dict[str, NDArray[Any]] = load_variables(path, [], FORMS, optional=names)
-    else:
-        found = _load_numpy(path)
-    films = {name: array for name, array in found.items() if array.ndim in (3, 4) and array.dtype.kind in "uifb"}
+    load = {".npy": _load_npy, ".npz": _load_npz, ".mat": _load_mat}[path.suffix.lower()]
+    with _opened(path) as handle:
+        try:
+            array = load(path, handle)
+        except (ReadError, MemoryError):
+            raise
+        except Exception as error:  # damaged bytes end in any of a dozen kinds
+            raise ReadError(
+                path, f"cannot be read as arrays of numbers ({error}); object arrays are refused; write it again"
+            ) from error
+    if array.dtype.kind not in "uifb":
+        raise ReadError(path, f"has values of type {array.dtype}; grey levels must be real numbers")
+    return array
+
+
+def _choose(path: Path, listed: Sequence[_Listed]) -> _Listed:
+    """Return the one array that can be a video, if memory can hold it."""
+    films = [each for each in listed if len(each.shape) in (3, 4) and each.dtype.kind in "uifb"]
     if len(films) != 1:
-        shapes = ", ".join(f"{name} {array.shape} {array.dtype}" for name, array in found.items()) or "none"
-        raise ReadError(path, f"holds the arrays {shapes}; it must hold one array of numbers with 3 or 4 axes")
-    return next(iter(films.values()))
+        shapes = ", ".join(f"{each.name} {each.shape} {each.dtype}" for each in listed[:8]) or "none"
+        more = f" and {len(listed) - 8} more" if len(listed) > 8 else ""
+        raise ReadError(path, f"holds the arrays {shapes}{more}; it must hold one array of numbers with 3 or 4 axes")
+    _check_size(path, math.prod(films[0].shape), films[0].dtype)
+    return films[0]
 
 
-def _load_numpy(path: Path) -> dict[str, NDArray[Any]]:
-    try:
-        if path.suffix.lower() == ".npy":
-            # mapped: a header that tells of more than the file holds is an error before memory is taken
-            mapped = np.load(path, mmap_mode="r", allow_pickle=False)
-            _check_size(path, mapped.size)
-            return {path.stem: np.array(mapped)}
-        with path.open("rb") as handle, np.load(handle, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except ReadError:
-        raise
-    except Exception as error:  # damaged bytes end in any of a dozen kinds
-        raise ReadError(path, f"cannot be read as arrays of numbers ({error}); object arrays are refused") from error
+def _header(name: str, handle: Any) -> _Listed:
+    """Return what the header of an array in NumPy's format tells."""
+    version = np.lib.format.read_magic(handle)
+    if version == (1, 0):
+        shape, _, dtype = np.lib.format.read_array_header_1_0(handle)
+    else:
+        shape, _, dtype = np.lib.format.read_array_header_2_0(handle)
+    return _Listed(name, shape, dtype)
 
 
-def _check_size(path: Path, values: int) -> None:
-    if values > MOST_VALUES:
-        raise ReadError(path, f"has {values:,} values, more than {MOST_VALUES:,}; cut it into shorter videos")
+def _check_bytes(path: Path, film: _Listed, there: int) -> None:
+    told = math.prod(film.shape) * film.dtype.itemsize
+    if told != there:
+        raise ReadError(
+            path,
+            f"{film.name} has shape {film.shape} and type {film.dtype}, {told:,} bytes, but {there:,} "
+            "are there; write it again",
+        )
+
+
+def _size(handle: BinaryIO) -> int:
+    return os.fstat(handle.fileno()).st_size
+
+
+def _load_npy(path: Path, handle: BinaryIO) -> NDArray[Any]:
+    film = _choose(path, [_header(path.stem, handle)])
+    _check_bytes(path, film, _size(handle) - handle.tell())
+    handle.seek(0)
+    return np.lib.format.read_array(handle, allow_pickle=False)
+
+
+def _load_npz(path: Path, handle: BinaryIO) -> NDArray[Any]:
+    with ZipFile(handle) as archive:
+        arrays = []
+        for member in archive.infolist():
+            if not member.filename.endswith(".npy"):
+                continue
+            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):  # NumPy writes no others
+                raise ReadError(path, f"{member.filename} is packed in a way that NumPy does not know; write it again")
+            with archive.open(member) as content:
+                arrays.append((_header(member.filename.removesuffix(".npy"), content), member, content.tell()))
+        film = _choose(path, [listed for listed, _, _ in arrays])
+        ((member, begin),) = [(member, begin) for listed, member, begin in arrays if listed is film]
+        _check_bytes(path, film, member.file_size - begin)
+        with archive.open(member) as content:
+            return np.lib.format.read_array(content, allow_pickle=False)
+
+
+def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
+    _check_size(path, _size(handle), np.uint8)
+    content = handle.read()
+    if content.startswith((b"MATLAB 7.3", b"\x89HDF")):
+        raise ReadError(
+            path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
+        )
+    if 0 in content[:4]:
+        raise ReadError(path, "is a MATLAB 4 file, which has no arrays of 3 axes; save it again with save(name, '-v7')")
+    _check_unpacked(path, content)
+    check_structure(content)
+    kinds = {"double": "f8", "single": "f4", "logical": "u1"}
+    listed = [
+        _Listed(name, shape, np.dtype(kinds.get(kind, kind if "int" in kind else "O")))
+        for name, shape, kind in whosmat(BytesIO(content))
+    ]
+    name = _choose(path, listed).name
+    return np.asarray(loadmat(BytesIO(content), variable_names=[name])[name])
+
+
+def _check_unpacked(path: Path, content: bytes) -> None:
+    """Refuse a MATLAB file whose packed variables take too much memory; nothing else of it is checked."""
+    order: Literal["little", "big"] = "big" if content[126:128] == b"MI" else "little"
+    at, size = 128, 0
+    while at + 8 <= len(content):
+        kind, length = (int.from_bytes(content[begin : begin + 4], order) for begin in (at, at + 4))
+        if kind == 15:
+            unpack = zlib.decompressobj()
+            for begin in range(at + 8, min(at + 8 + length, len(content)), 2**10):
+                size += len(unpack.decompress(content[begin : begin + 2**10]))
+                _check_size(path, size, np.uint8)
+                if unpack.eof:
+                    break
+        at += 8 if kind >> 16 else 8 + length + (0 if kind == 15 else -length % 8)
 
 
 def _arranged(path: Path, array: NDArray[Any], layout: Layout) -> NDArray[Any]:
     """Return an array as (time, height, width), colours as grey levels."""
-    _check_size(path, array.size)
     matlab = path.suffix.lower() == ".mat"
-    order = layout
+    order: str = layout
     if order == "auto":
         order = ("hwt" if matlab else "thw") if array.ndim == 3 else ("hwct" if matlab else "thwc")
     if len(order) != array.ndim:
         raise ReadError(path, f"has an array of shape {array.shape}; layout={order!r} is for {len(order)} axes")
     arranged = array.transpose([order.index(axis) for axis in ("thwc" if "c" in order else "thw")])
     if arranged.ndim == 3:
-        return np.ascontiguousarray(arranged)
+        return arranged
     if arranged.shape[3] not in (1, 3, 4):
         raise ReadError(
             path, f"has {arranged.shape[3]} colours in its shape {array.shape}; 1, 3 or 4 are known: check the layout"
         )
-    if arranged.shape[3] == 1:
-        return np.ascontiguousarray(arranged[..., 0])
-    return np.asarray(arranged[..., :3] @ np.array(LUMA))
+    return arranged[..., 0] if arranged.shape[3] == 1 else _grey(arranged)
+
+
+def _grey(colours: NDArray[Any]) -> NDArray[Any]:
+    """Return the grey levels of colours; of bytes as bytes, so that grey colours keep their level."""
+    whole = colours.dtype == np.uint8
+    levels = np.empty(colours.shape[:3], np.uint8 if whole else np.float64)
+    for level, frame in zip(levels, colours, strict=True):  # one by one: they take more memory on the way
+        with np.errstate(over="ignore", invalid="ignore"):
+            red, green, blue = (
+                weight * frame[..., at].astype(np.int32 if whole else np.float64) for at, weight in enumerate(LUMA)
+            )
+            level[...] = (red + green + blue + 500) // 1000 if whole else (red + green + blue) / 1000
+    return levels
 
 
 def _read_film(path: Path) -> NDArray[Any]:
@@ -205,40 +375,78 @@ def _read_film(path: Path) -> NDArray[Any]:
     except ImportError as error:
         raise ReadError(path, "is a video file, which needs PyAV; install it with: pip install av") from error
     frames: list[NDArray[Any]] = []
-    try:
-        with av.open(str(path)) as container:
-            for frame in container.decode(video=0):
-                frames.append(frame.to_ndarray(format="gray"))
-                _check_size(path, sum(each.size for each in frames[:1]) * len(frames))
-    except ReadError:
-        raise
-    except Exception as error:  # of FFmpeg, one for each of its codes
-        raise ReadError(path, f"cannot be read as a video ({error}); play it, or write it again") from error
+    limit = {"max_pixels": str(MOST_BYTES // LEAST_SIDE)}
+    with _opened(path) as handle:
+        try:
+            with av.open(handle, "r", options=limit | {"format_whitelist": CONTAINERS}) as container:
+                if not container.streams.video:
+                    raise ReadError(path, "holds no pictures; leave it out")
+                stream = container.streams.video[0]
+                stream.codec_context.options = limit
+                for frame in container.decode(stream):
+                    frames.append(frame.to_ndarray(format="gray"))
+                    _check_alike(path, f"frame {len(frames) - 1}", frames[-1], "frame 0", frames[0])
+                    _check_size(path, frames[0].size * len(frames), np.uint8)
+        except (ReadError, MemoryError):
+            raise
+        except Exception as error:  # of FFmpeg, one for each of its codes
+            raise ReadError(path, f"cannot be read as a video ({error}); play it, or write it again") from error
     if not frames:
-        raise ReadError(path, "holds no frames")
+        raise ReadError(path, "holds no frames; play it, or write it again")
     return np.stack(frames)
+
+
+def _check_alike(path: Path, name: str, frame: NDArray[Any], first_name: str, first: NDArray[Any]) -> None:
+    if (frame.shape, frame.dtype) != (first.shape, first.dtype):
+        raise ReadError(
+            path,
+            f"{name} has shape {frame.shape} and type {frame.dtype}, but {first_name} {first.shape} and {first.dtype}; "
+            "all frames must be alike",
+        )
 
 
 def _read_frames(folder: Path) -> NDArray[Any]:
     try:
-        from PIL import Image
+        import PIL.Image  # noqa: F401
     except ImportError as error:
         raise ReadError(
             folder, "is a folder of frames, which needs Pillow; install it with: pip install pillow"
         ) from error
-    names = sorted((each for each in folder.iterdir() if each.suffix.lower() in IMAGES), key=lambda f: _natural(f.name))
-    frames: list[NDArray[Any]] = []
-    for name in names:
+    files = _frame_files(folder)
+    if not files:
+        raise ReadError(folder, f"holds no frames ({', '.join(IMAGES)})")
+    first = _read_frame(files[0], len(files))
+    video = np.empty((len(files), *first.shape), first.dtype)
+    for at, file in enumerate(files):
+        frame = _read_frame(file, len(files))
+        _check_alike(folder, file.name, frame, files[0].name, first)
+        video[at] = frame
+    return video
+
+
+def _read_frame(path: Path, count: int) -> NDArray[Any]:
+    """Return one of so many images that are alike."""
+    from PIL import Image
+
+    with _opened(path) as handle:
         try:
-            with Image.open(name) as image:
-                _check_size(name, image.width * image.height * len(names))
-                frames.append(np.asarray(image.convert("L")))
-        except ReadError:
+            with Image.open(handle, formats=PICTURES) as image:
+                size = _size(handle)
+                if image.width * image.height > PIXELS_A_BYTE * size:
+                    raise ReadError(
+                        path,
+                        f"has {image.width} x {image.height} pixels by its head, but {size:,} bytes; write it again",
+                    )
+                deep = image.mode in ("I", "F") or image.mode.startswith("I;16")  # more than bytes
+                _check_size(path, image.width * image.height * count, np.float64 if deep else np.uint8)
+                pages = getattr(image, "n_frames", 1)
+                if pages > 1 and image.format != "MPO":  # a photo with its preview
+                    raise ReadError(path, f"holds {pages} images; write each of them to a file of its own")
+                if deep:
+                    return np.array(image)
+                plain = image.convert("RGBA") if image.mode == "P" else image  # some colour may be the transparent one
+                return np.array(plain.convert("L"))
+        except (ReadError, MemoryError):
             raise
         except Exception as error:  # of a dozen formats
-            raise ReadError(name, f"cannot be read as an image ({error}); write it again") from error
-        if frames[-1].shape != frames[0].shape:
-            raise ReadError(
-                name, f"has shape {frames[-1].shape}, but {names[0].name} {frames[0].shape}; all must be alike"
-            )
-    return np.stack(frames)
+            raise ReadError(path, f"cannot be read as an image ({error}); write it again") from error

@@ -26,6 +26,9 @@ from cksc_dist.errors import InputError
 from cksc_dist.series import Ragged, ragged
 from cksc_dist.spec import DistanceSpec
 
+MOST_TERMS = 1e8
+"""Frames times dimensions that a sum of squares is sure to have room for."""
+
 __all__ = ["pairwise_distances", "pairwise_dtw", "prepare"]
 
 _DEFAULT = DistanceSpec()
@@ -140,10 +143,34 @@ def prepare(series: Ragged, spec: DistanceSpec, name: str, first: int = 0) -> Ra
             )
         values = scaled
     if spec.dtype == "float32" and not np.abs(values).max() <= np.finfo(np.float32).max:
-        row = int(np.argmax(np.abs(values).max(axis=1)))
-        i = int(np.searchsorted(offsets, row, side="right")) - 1
+        i, _ = _largest((values, offsets))
         raise InputError(f"{name}[{first + i}] has a value beyond float32; use dtype='float64'")
     return values, offsets
+
+
+def check_largest(series: Ragged, spec: DistanceSpec, first: int = 0) -> None:
+    """Raise an InputError for the series with the largest value, where sums of such end numbers.
+
+    A sum of many terms must be a number as well, so there is room for `MOST_TERMS` of them.
+    """
+    most = float(np.finfo(spec.dtype).max) / MOST_TERMS
+    most = most / 2 if spec.cost == "abs" else math.sqrt(most) / 2
+    if max(float(series[0].max()), -float(series[0].min())) <= most:
+        return
+    i, largest = _largest(series)
+    wider = " or use dtype='float64'" if spec.dtype == "float32" else ""
+    what = "added up" if spec.cost == "abs" else "squared"
+    raise InputError(
+        f"series[{first + i}] has values of up to {largest:.3g}: too large to be {what}; rescale all series, in "
+        f"training and later, by one factor{wider}"
+    )
+
+
+def _largest(series: Ragged) -> tuple[int, float]:
+    """Return which series has the largest absolute value, and that."""
+    largest = np.abs(series[0]).max(axis=1)
+    row = int(np.argmax(largest))
+    return int(np.searchsorted(series[1], row, side="right")) - 1, float(largest[row])
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")

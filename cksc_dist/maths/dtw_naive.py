@@ -61,7 +61,8 @@ def pairwise(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None
     for i, x in enumerate(rows):
         for j, y in enumerate(columns):
             if b is not None or i != j:
-                out[i, j] = _distance(x, y, spec)
+                with np.errstate(over="ignore"):  # infinity, as the other engines have it
+                    out[i, j] = _distance(x, y, spec)
     return out
 
 

@@ -10,6 +10,7 @@ A value depends on its two series alone: sums run over k in order, whatever bloc
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -18,15 +19,18 @@ from numba import njit
 from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError
-from cksc_dist.maths.dtw import pairwise_distances, prepare
+from cksc_dist.maths.dtw import check_largest, pairwise_distances, prepare
 from cksc_dist.maths.kernel import chi_square
 from cksc_dist.maths.threads import run_blocks
 from cksc_dist.series import Ragged
 from cksc_dist.spec import DistanceSpec
 
-__all__ = ["check_metric", "pairwise_metric", "pick_dims"]
+__all__ = ["check_metric", "check_not_overflowing", "check_not_vanishing", "pairwise_metric", "pick_dims"]
 
 ROWS_A_CALL = 64
+
+FEW_FRAMES = 16
+"""Enough of a series to see what an engine cannot do."""
 
 
 def pick_dims(series: Ragged, spec: DistanceSpec) -> Ragged:
@@ -55,7 +59,8 @@ def check_metric(series: Ragged, spec: DistanceSpec, first: int = 0, length: int
         raise InputError("metric='external' is for a matrix that is brought ready: cksc ingest --distances FILE")
     if spec.metric == "dtw":
         values, offsets = prepare((values, offsets), spec, "series", first)
-        one = values[: offsets[1]], offsets[:2]
+        few = min(int(offsets[1]), FEW_FRAMES)  # a long series against itself would take longer than the check is worth
+        one = values[:few], np.array([0, few])
         pairwise_distances(one, one, replace(spec, normalise=None))  # what an engine cannot do, it says here
         return
     lengths = np.diff(offsets)
@@ -70,6 +75,30 @@ def check_metric(series: Ragged, spec: DistanceSpec, first: int = 0, length: int
         i = int(np.searchsorted(offsets, row, side="right")) - 1
         raise InputError(
             f"series {first + i} has {values[row, dim]:g} in dimension {_named(spec, dim)}; chi-square needs bins >= 0"
+        )
+
+
+def check_not_overflowing(series: Ragged, spec: DistanceSpec, first: int = 0) -> None:
+    """Raise an InputError for a series whose distances would be infinite; ``first`` is the number of the first one."""
+    if spec.metric in ("dtw", "euclidean") and spec.normalise is None:
+        check_largest(pick_dims(series, spec), spec, first)
+
+
+def check_not_vanishing(largest: float, spec: DistanceSpec) -> None:
+    """Raise an InputError where all series are so small that squares of their values are 0, and so are distances.
+
+    Parameters
+    ----------
+    largest
+        The largest absolute value of all series.
+    """
+    squares = spec.metric == "euclidean" or (spec.metric == "dtw" and spec.cost == "squared" and not spec.normalise)
+    least = 1e5 * math.sqrt(float(np.finfo(spec.dtype).tiny))
+    if squares and 0 < largest < least:
+        wider = " or use dtype='float64'" if spec.dtype == "float32" and largest > 1e-140 else ""
+        raise InputError(
+            f"all series have values of at most {largest:.3g}: too small to be squared; rescale all series, in "
+            f"training and later, by one factor{wider}"
         )
 
 

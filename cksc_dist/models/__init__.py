@@ -29,4 +29,4 @@ def load_model(path: str | Path) -> Any:
     known = {method.__name__: method for method in _METHODS}
     if name not in known:
         raise ModelFileError(f"{path} holds a model of class {name}; this version knows {', '.join(known)}")
-    return known[name]._from(arrays, settings)
+    return known[name]._from(path, arrays, settings)

@@ -27,6 +27,7 @@ from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
 from cksc_dist.models.kernel_stack import DtwStack, PrecomputedStack, RbfStack
+from cksc_dist.models.saved import check_saved, holding_together, saved_classes
 from cksc_dist.series import SeriesSet, label_array
 from cksc_dist.spec import KERNELS, DistanceSpec, KernelSpec, check_choice, check_count, check_number
 from cksc_dist.store.model_files import read_model, write_model
@@ -391,14 +392,20 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         name, arrays, settings = read_model(path)
         if name != cls.__name__:
             raise ModelFileError(f"{path} holds a model of class {name}, not {cls.__name__}")
-        return cls._from(arrays, settings)
+        return cls._from(path, arrays, settings)
 
     @classmethod
-    def _from(cls, arrays: Arrays, settings: dict[str, Any]) -> Self:
-        """Return the model that was written as arrays and settings."""
+    def _from(cls, path: str | Path, arrays: Arrays, settings: dict[str, Any]) -> Self:
+        """Return the model that was written as arrays and settings, or say that they make none."""
+        with holding_together(path):
+            return cls._restored(arrays, settings)
+
+    @classmethod
+    def _restored(cls, arrays: Arrays, settings: dict[str, Any]) -> Self:
         self = cls(**settings["parameters"])
         self._spec = cls.spec_type(**settings["spec"])
-        self.classes_ = np.array(settings["classes"], dtype=settings["class_type"])
+        self.classes_ = saved_classes(settings)
+        check_saved(cls.__name__, arrays, len(self.classes_))
         self.n_iter_, self.origin_ = settings["n_iter"], settings.get("origin")
         self.support_, self._train_labels = arrays["support"], arrays["train_labels"]
         self.n_train_ = n = len(self._train_labels)
@@ -408,6 +415,8 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
             for name in ("dictionary", "codes")
         )
         self.dictionary_, self.codes_ = sparse.csc_array(U, shape=(n, k)), sparse.csr_array(G, shape=(n, k))
+        for matrix in (self.dictionary_, self.codes_):
+            matrix.check_format(full_check=True)
         inputs = {name.removeprefix("input_"): a for name, a in arrays.items() if name.startswith("input_")}
         self._source = INPUTS[settings["input"]].from_arrays(inputs, **settings)
         self.n_features_in_ = self._source.n_features

@@ -72,6 +72,7 @@ def stored_kernel(
     *,
     delta: float | None = None,
     new_kernel: bool = False,
+    send_all: bool = False,
 ) -> Iterator[StoredKernel]:
     """Give the kernel of rows of a matrix, wherever it is best kept, and say where that is.
 
@@ -83,6 +84,8 @@ def stored_kernel(
         The bandwidth, where it is known already.
     new_kernel
         Write the copy on disk again.
+    send_all
+        Send work to the cluster however small it is.
     """
     where, why = _place(matrix, len(rows), kernel, place, run, client)
     progress.note(f"training {where}: {why}")
@@ -105,10 +108,11 @@ def stored_kernel(
         if where == "from disk":
             yield StoredKernel(StripGram(copy, n_jobs), transform, n_jobs, text, copy)
             return
-        from cksc_dist.dist.cluster_gram import ClusterGram
+        from cksc_dist.dist.cluster_gram import WORTH_SENDING, ClusterGram
 
         n_jobs = resolve_n_jobs(-1)
-        yield StoredKernel(ClusterGram(copy, workers, n_jobs), transform, n_jobs, text, copy)
+        gram = ClusterGram(copy, workers, n_jobs, 0 if send_all else WORTH_SENDING)
+        yield StoredKernel(gram, transform, n_jobs, text, copy)
 
 
 def _transform(kernel: KernelSpec, delta: float) -> DistanceKernel:

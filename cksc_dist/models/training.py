@@ -14,7 +14,7 @@ import json
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from sklearn.utils import check_random_state
 
 from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.progress import Progress
-from cksc_dist.errors import InputError, ModelFileError
+from cksc_dist.errors import InputError, ModelFileError, StoreBusyError
 from cksc_dist.maths.cksc import State, alternate
 from cksc_dist.maths.codes import Objective
 from cksc_dist.maths.kernel import gaussian_kernel
@@ -45,7 +45,7 @@ from cksc_dist.store.kernel_copy import drop_copy
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
-from cksc_dist.store.model_files import model_digest
+from cksc_dist.store.model_files import model_digest, remove_left_over
 from cksc_dist.store.series_files import StoredSeries
 
 __all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
@@ -100,6 +100,7 @@ def train(
     from_scratch: bool = False,
     new_kernel: bool = False,
     drop_kernel: bool = False,
+    send_all: bool = False,
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
     progress: Progress | None = None,
     client: Any = None,
@@ -128,6 +129,9 @@ def train(
         Begin again, whatever an earlier run has left.
     new_kernel, drop_kernel
         Write the kernel copy again; remove it in the end.
+    send_all
+        On a cluster: send work however small it is, so that all of it shows on the dashboard; small work is done sooner
+        here.
     run
         How to run.
     progress
@@ -170,8 +174,7 @@ def train(
     done = _finished(model, training, spec)
     if done is not None and not from_scratch:
         progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
-        if done.origin_ and done.origin_.get("converged"):
-            Folder(f"{Folder(model).url}.training/{training}").remove_all()  # of a run that was killed just before
+        _tidy_up(model, training if done.origin_ and done.origin_.get("converged") else "")
         if drop_kernel:
             drop_copy(matrix.folder, key)
         return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
@@ -202,7 +205,9 @@ def train(
             progress.note(f"going on after alternation {state.n_iter}")
         with (
             progress.on(client),
-            stored_kernel(matrix, chosen, kernel, place, run, progress, client, new_kernel=new_kernel) as ready,
+            stored_kernel(
+                *(matrix, chosen, kernel, place, run, progress, client), new_kernel=new_kernel, send_all=send_all
+            ) as ready,
         ):
             beta = None if state is not None else _ridge(ready, y, len(classes), spec, progress).beta
             name = Folder(model).url.rsplit("/", 1)[-1]
@@ -260,6 +265,17 @@ def _held(folder: Folder) -> Iterator[Lease]:
     finally:
         if not folder.files(""):
             folder.remove_all()
+
+
+def _tidy_up(model: str | Path, training: str) -> None:
+    """Remove what a run left that was killed when its model was saved; checkpoints only of a training that is named."""
+    remove_left_over(model)
+    folder = Folder(f"{Folder(model).url}.training")
+    if folder.names(""):
+        with suppress(StoreBusyError), _held(folder):  # another training of the same name goes on
+            folder.sweep()
+            if training:
+                Folder(f"{folder.url}/{training}").remove_all()
 
 
 def held_out_accuracy(model: CKSC, matrix: DistanceMatrix, train_rows: Index, test_rows: Index) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import suppress
 from typing import Any
 
 import google_crc32c
@@ -20,13 +21,29 @@ from numpy.typing import NDArray
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
 
-__all__ = ["Checkpoints"]
+__all__ = ["Checkpoints", "read_records"]
 
 KEPT = 2
 
 NAME = re.compile(r"checkpoint-(\d{6,})-[0-9a-f]{8}\.npz")
 
 Arrays = dict[str, NDArray[Any]]
+
+
+_RECORD = {"training": str, "number": int, "crc32c": int, "settings": dict}
+
+
+def read_records(folder: Folder) -> list[dict[str, Any]]:
+    """Return what is known of the checkpoints in a folder, the newest first."""
+    found = folder.read_json("latest.json") or {"records": []}
+    records = found.get("records") if isinstance(found, dict) else None
+    if not isinstance(records, list) or not all(_is_record(record) for record in records):
+        raise StoreError(f"{folder.url}/latest.json names no checkpoints; begin again with --from-scratch")
+    return records
+
+
+def _is_record(record: Any) -> bool:
+    return isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in _RECORD.items())
 
 
 class Checkpoints:
@@ -75,8 +92,7 @@ class Checkpoints:
 
     def _records(self) -> list[dict[str, Any]]:
         """Return what is known of the checkpoints of this training, the newest first."""
-        found = self.folder.read_json("latest.json") or {"records": []}
-        return [record for record in found["records"] if record["training"] == self.training]
+        return [record for record in read_records(self.folder) if record["training"] == self.training]
 
     def _saved(self) -> dict[str, int]:
         """Return the files of checkpoints, with the number of each."""
@@ -90,7 +106,8 @@ class Checkpoints:
             number = int(record["number"])
             content = self.folder.read(self._name(number, record["crc32c"]))
             if content is not None and google_crc32c.value(content) == record["crc32c"]:
-                with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                # whoever makes a file makes its checksum: what holds no arrays counts as damaged
+                with suppress(Exception), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                     return number, {name: arrays[name] for name in arrays.files}, record["settings"]
         if not records:
             return None
@@ -98,6 +115,14 @@ class Checkpoints:
             f"checkpoint {records[0]['number']} in {self.folder.url} is damaged or lost, and so are those before it; "
             "begin again with --from-scratch"
         )
+
+    def names(self) -> dict[str, bool]:
+        """Return the files of the checkpoints that count, and whether each is what was written."""
+        found = {self._name(record["number"], record["crc32c"]): record["crc32c"] for record in self._records()}
+        return {
+            name: (content := self.folder.read(name)) is not None and google_crc32c.value(content) == checksum
+            for name, checksum in found.items()
+        }
 
     def clear(self) -> None:
         """Remove all of them."""

@@ -9,20 +9,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
-
-import zarr
+from urllib.parse import urlsplit
 
 from cksc_dist.errors import StoreError
+from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "Waiting"]
 
 PATIENCE = 120.0
 """Seconds that a remote store may be away."""
@@ -33,13 +35,40 @@ MANY = 500
 PARTIAL = ".partial"
 """How unfinished files end, of this module and of Zarr's own local store."""
 
+UNFINISHED = re.compile(r"\.([0-9a-f]{8}-\d+-\d+)\.[0-9a-f]{32}\.partial$")
+"""How those of this module end, with a word for the process that writes."""
+
 OTHERS = ("kernels/", "models/", "fits/", "results/")
 """Parts of a store that are written without holding the store."""
 
 # what is wrong with the question, and will be so however long one waits
-_NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
+NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
 
 Result = TypeVar("Result")
+
+
+class Waiting:
+    """How long to wait for a store that is away, and when to give up.
+
+    Parameters
+    ----------
+    url
+        The store.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url, self._patience = url, PATIENCE
+        self._give_up, self._pause = time.monotonic() + PATIENCE, 0.25
+
+    def pause(self, error: Exception) -> float:
+        """Return how many seconds to wait before the next attempt, or say that it has been enough."""
+        pause, self._pause = self._pause, min(2 * self._pause, 5.0)
+        if time.monotonic() + pause > self._give_up:
+            raise StoreError(
+                f"{self._url} has been away for {self._patience:.0f} s ({type(error).__name__}: {error}); what is done "
+                "is kept: run the same command again when it is back"
+            ) from error
+        return pause
 
 
 class Folder:
@@ -63,11 +92,14 @@ class Folder:
 
     def __init__(self, url: str | Path) -> None:
         text = str(url)
+        if "\0" in text:
+            raise StoreError(f"{text!r} is no path: it holds NUL")
         self.local: Path | None = None
         if "://" not in text or text.startswith("file://"):
             self.local = Path(text.removeprefix("file://")).absolute()
             self.url = str(self.local)
         else:
+            _check_no_secret(text)
             self.url = text.rstrip("/")
             self._fs, self._root = _file_system(self.url)
 
@@ -82,28 +114,22 @@ class Folder:
     def zarr(self, *, read_only: bool = False) -> Any:
         """Return the Zarr store of this folder."""
         if self.local is not None:
-            return zarr.storage.LocalStore(self.local, read_only=read_only)
-        return zarr.storage.FsspecStore.from_url(self.url, read_only=read_only)
+            return PlainLocalStore(self.local, read_only=read_only)
+        return PlainFsspecStore.from_url(self.url, read_only=read_only)
 
     def patiently(self, action: Callable[[], Result]) -> Result:
         """Call a function that touches the folder; where it is remote, again and again while the store is away."""
         if self.local is not None:
             return action()
-        give_up = time.monotonic() + PATIENCE
-        pause = 0.25
+        waiting = Waiting(self.url)
         while True:
             try:
                 return action()
-            except _NOT_AWAY:
+            except NOT_AWAY:
                 raise
             except Exception as error:  # each library has its own kinds for a server that is away
-                if time.monotonic() + pause > give_up:
-                    raise StoreError(
-                        f"{self.url} has been away for {PATIENCE:.0f} s ({type(error).__name__}: {error}); what is "
-                        "done is kept: run the same command again when it is back"
-                    ) from error
+                pause = waiting.pause(error)
             time.sleep(pause)
-            pause = min(2 * pause, 5.0)
 
     def read(self, key: str) -> bytes | None:
         """Return the content of a file, None where there is none."""
@@ -155,19 +181,23 @@ class Folder:
         finally:
             partial.unlink(missing_ok=True)
 
-    def create(self, key: str, content: bytes) -> bool:
-        """Write a file unless there is one already; return whether it was written."""
+    def create(self, key: str, content: bytes, *, own: bool = False) -> bool:
+        """Write a file unless there is one already; return whether it was written.
+
+        ``own`` tells that nobody else writes such content: one's own file is then known, should an answer be lost.
+        """
         if self.local is None:
-            return self._create_remote(key, content)
+            return self._create_remote(key, content, own)
         path = self.local / key
         partial = self._partial(path)
         try:
-            partial.write_bytes(content)
-            os.link(partial, path)  # fails where the name is taken, and is whole where it is not
-        except FileExistsError:
-            return False
-        except OSError:
-            return self._create_without_links(path, content)
+            partial.write_bytes(content)  # a full disk shows here, and leaves nothing under the name
+            try:
+                os.link(partial, path)  # fails where the name is taken, and is whole where it is not
+            except FileExistsError:
+                return False
+            except OSError:
+                return self._create_without_links(path, content)
         finally:
             partial.unlink(missing_ok=True)
         return True
@@ -176,13 +206,18 @@ class Folder:
     def _create_without_links(path: Path, content: bytes) -> bool:
         """Some file systems have no hard links; a reader may then see the file before its content."""
         try:
-            with path.open("xb") as file:
-                file.write(content)
+            file = path.open("xb")
         except FileExistsError:
             return False
+        try:
+            with file:
+                file.write(content)
+        except OSError:
+            path.unlink(missing_ok=True)  # without its content it would be taken for a damaged one
+            raise
         return True
 
-    def _create_remote(self, key: str, content: bytes) -> bool:
+    def _create_remote(self, key: str, content: bytes, own: bool) -> bool:
         path = f"{self._root}/{key}"
         attempts = []
 
@@ -191,8 +226,9 @@ class Folder:
             try:
                 self._fs.pipe_file(path, content, mode="create")
             except FileExistsError:
-                # somebody's; or one's own, if the answer to an earlier attempt was lost on the way
-                return len(attempts) > 1 and self.read(key) == content
+                # somebody's; or one's own, if the answer to an earlier attempt was lost on the way: the library below
+                # makes several of its own
+                return (own or len(attempts) > 1) and self.read(key) == content
             except (TypeError, NotImplementedError, ValueError):
                 # no conditional put there: the last writer wins, and all look who that was
                 if self.read(key) is not None:
@@ -206,7 +242,7 @@ class Folder:
     @staticmethod
     def _partial(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
+        return path.with_name(f"{path.name}.{_writer(os.getpid())}.{uuid.uuid4().hex}{PARTIAL}")
 
     def remove(self, key: str) -> None:
         """Remove a file, where there is one."""
@@ -288,9 +324,11 @@ class Folder:
         try:
             record = json.loads(content)
             value, digest = record["value"], record["sha256"]
-        except (ValueError, KeyError, TypeError) as error:
+            # the digest is of the value; a letter may change and the value stay (1e-05 and 1E-05)
+            good = digest == _digest(value) and content == json_record(value)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # the last of brackets within brackets
             raise StoreError(f"{self.url}/{key} is damaged: no JSON with a digest; {_MEND}") from error
-        if digest != _digest(value):
+        if not good:
             raise StoreError(f"{self.url}/{key} is damaged: its digest does not match; {_MEND}")
         return value
 
@@ -298,14 +336,15 @@ class Folder:
         """Write a value as JSON, with a digest of it; durable: it also outlives a power cut."""
         self.write(key, json_record(value), durable=durable)
 
-    def sweep(self) -> list[str]:
-        """Remove what killed writers left half-written, and return its names; nobody else may be writing.
+    def sweep(self, *, held: bool = True) -> list[str]:
+        """Remove what killed writers left half-written, and return its names; held: nobody else may be writing.
 
-        What others may write while somebody holds the store is left alone.
+        Of what others may write while somebody holds the store, only that of processes which are gone.
         """
         if self.local is None:
             return []
-        left = [name for name in self.files("") if name.endswith(PARTIAL) and not name.startswith(OTHERS)]
+        partial = [name for name in self.files("") if name.endswith(PARTIAL)]
+        left = [name for name in partial if (held and not name.startswith(OTHERS)) or _is_of_the_dead(name)]
         for name in left:
             self.remove(name)
         return left
@@ -320,13 +359,41 @@ class Folder:
         return shutil.disk_usage(path).free
 
 
+@lru_cache(maxsize=1)
+def _writer(process: int) -> str:
+    """Return a word for this process, of this number."""
+    from cksc_dist.store.lease import signature  # which needs folders
+
+    return signature()
+
+
+def _is_of_the_dead(name: str) -> bool:
+    """Tell whether an unfinished file is of a process of this host that is gone."""
+    from cksc_dist.store.lease import is_of_the_dead
+
+    found = UNFINISHED.search(name)
+    return found is not None and is_of_the_dead(found[1])
+
+
 _MEND = "restore it from a copy, or remove it and run the command again"
+
+
+def _check_no_secret(url: str) -> None:
+    """Refuse a URL with a password: addresses are printed, sent to workers, and written into models and tables."""
+    authority = url.rpartition("://")[2].split("/", 1)[0]
+    if "@" in authority:
+        shown = url.replace(authority, f"***@{authority.rpartition('@')[2]}", 1)
+        raise StoreError(
+            f"{shown}: an address is shown and kept in many places, so it may hold no key or password; leave them "
+            "out, and set them in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+        )
 
 
 def _file_system(url: str) -> tuple[Any, str]:
     import fsspec  # not needed for a path
 
     try:
+        urlsplit(url)  # which some libraries do only when they are asked for something
         fs, root = fsspec.core.url_to_fs(url)
     except (ValueError, ImportError) as error:
         raise StoreError(f"{url} cannot be opened: {error}") from error

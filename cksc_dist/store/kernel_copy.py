@@ -18,6 +18,7 @@ import json
 import os
 import threading
 from dataclasses import asdict
+from hashlib import sha256
 from typing import Any
 
 import google_crc32c
@@ -30,6 +31,7 @@ from cksc_dist.errors import StoreError
 from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.manifest import differing, digests_of
 
 __all__ = ["KernelCopy", "copy_folder", "copy_key", "drop_copy", "find_copies"]
 
@@ -108,9 +110,19 @@ class KernelCopy:
         about = self.folder.read_json("about.json")
         if about is None:
             raise StoreError(f"{self.folder.url} is no kernel copy, or was dropped; run the same command again")
-        self.n, self.delta, self.fingerprint = int(about["n"]), float(about["delta"]), str(about["matrix"])
-        self.dtype: np.dtype[Any] = np.dtype(about["dtype"])
-        self.factor = float(about["factor"])
+        try:
+            self.n, self.delta, self.fingerprint = int(about["n"]), float(about["delta"]), str(about["matrix"])
+            self.dtype: np.dtype[Any] = np.dtype(about["dtype"])
+            self.factor = float(about["factor"])
+            self.listed: dict[str, str] = dict(about.get("files", {}))
+            # its diagonal alone takes memory: how many rows there are is not for one number to say
+            if len(self.folder.read("rows.npy") or b"") < self.n * 8 or self.n < 1 or self.dtype.kind != "f":
+                raise ValueError(f"{self.n} rows of type {self.dtype}, which are not there")
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+            raise StoreError(
+                f"{self.folder.url}/about.json does not describe a kernel copy ({error}); remove that folder, and run "
+                "the same command again"
+            ) from error
         self.diagonal = np.ones(self.n)  # of a Gaussian kernel
 
     @classmethod
@@ -136,6 +148,8 @@ class KernelCopy:
                 overwrite=True,
             )
             about = {"matrix": fingerprint, "n": n, "dtype": dtype.name, "delta": delta, "factor": factor}
+            own = [name for name in sorted(folder.files("")) if name.endswith(("zarr.json", "rows.npy"))]
+            about["files"] = digests_of(folder, own)
             folder.write_json("about.json", about)  # last: without it there is no copy
         return cls(store, key)
 
@@ -148,9 +162,13 @@ class KernelCopy:
     def rows(self) -> Index:
         """Rows of the matrix, ascending."""
         content = self.folder.read("rows.npy")
-        if content is None:
-            raise StoreError(f"{self.folder.url}/rows.npy is lost; remove that folder, and run the same command again")
-        rows: Index = np.load(io.BytesIO(content), allow_pickle=False)
+        if content is None or sha256(content).hexdigest() != self.listed.get("rows.npy"):
+            how = "lost" if content is None else "damaged"
+            raise StoreError(f"{self.folder.url}/rows.npy is {how}; remove that folder, and run the same command again")
+        try:
+            rows: Index = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
+        except Exception as error:  # damaged bytes end in any of a dozen kinds
+            raise StoreError(f"{self.folder.url}/rows.npy holds no rows ({error}); remove that folder") from error
         return rows
 
     @property
@@ -253,6 +271,25 @@ class KernelCopy:
             f"strip {number} of the kernel copy {self.folder.url} is damaged or lost; run the same command again with "
             "--new-kernel"
         )
+
+    def faults(self) -> list[str]:
+        """Read everything, and return what is damaged or missing."""
+        bad = differing(self.folder, self.listed)
+        bad += [name for name in self.folder.names("") if name.startswith("ridge-") and self._is_bad(name)]
+        for number, (begin, end) in enumerate(self.edges):
+            try:
+                self.strip(begin, end)
+            except StoreError:
+                bad.append(self._chunk(number))
+            self._kept.clear()
+        return bad
+
+    def _is_bad(self, name: str) -> bool:
+        try:
+            self.folder.read_json(name)
+        except StoreError:
+            return True
+        return False
 
     def drop(self) -> None:
         """Remove the copy."""

@@ -6,6 +6,7 @@ distances/<fingerprint>/         distance (row, col) with its coordinates row, c
 ledger/<fingerprint>/            which tiles are done (`cksc_dist.store.ledger`)
 kernels/<key>/                   kernels that do not fit in memory, row by row (`cksc_dist.store.kernel_copy`)
 models/<name>/                   models, where they are kept with their series (`cksc_dist.store.model_files`)
+fits/<name>/, results/<name>/    single fits of an evaluation; its tables (`cksc_dist.store.table_files`)
 metadata.json, lock.json         copies of all zarr.json; who is writing
 """
 
@@ -19,14 +20,28 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.zarr_stores import check_metadata
 
-__all__ = ["CHUNK_BYTES", "check_store", "compressors", "create_root", "is_store"]
+__all__ = ["CHUNK_BYTES", "DAMAGE", "check_store", "compressors", "create_root", "is_store"]
 
 FORMAT = "cksc_dist store"
 VERSION = 1
 
 CHUNK_BYTES = 2**20
 """About so large are chunks of arrays other than matrices."""
+
+
+DAMAGE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    AssertionError,
+    RuntimeError,
+    MemoryError,
+)
+"""What Zarr raises where metadata or chunks are not what was written; a file that is lost is another thing."""
 
 
 def compressors(itemsize: int) -> list[Any]:
@@ -64,8 +79,12 @@ def _attributes(folder: Folder) -> dict[str, Any] | None:
         strange = [name for name in folder.names("") if not name.startswith("lock.json")]
         return {"format": strange} if strange else None
     try:
-        return dict(json.loads(content)["attributes"])
-    except (ValueError, KeyError, TypeError) as error:
+        found = json.loads(content)
+        check_metadata("zarr.json", content)  # or Zarr would refuse it in the middle of writing
+        if found["node_type"] != "group":
+            raise ValueError("it is no group")
+        return dict(found["attributes"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         if folder.read("metadata.json") is None:
             return {"format": "unreadable"}
         raise StoreError(

@@ -7,6 +7,7 @@ is wrong on another host does no harm: a heartbeat that looks old is watched for
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -19,11 +20,15 @@ import psutil
 
 from cksc_dist.errors import StoreBusyError, StoreError
 from cksc_dist.store.folder import Folder, json_record
+from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["Lease", "holder", "holds", "is_of_the_dead", "signature", "silence"]
 
 KEY = "lock.json"
 _KINDS = {"host": str, "process": int, "born": float, "token": str, "purpose": str, "since": float, "heartbeat": float}
+DAMAGED = "damaged"
+TOKEN = re.compile(r"[A-Za-z0-9-]{1,64}")
+CLAIM = re.compile(rf"{re.escape(KEY)}\.([0-9a-f]{{32}}|{DAMAGED})")
 HEARTBEAT = 5.0
 """Seconds between two signs of life."""
 STILL = 4 * HEARTBEAT
@@ -87,6 +92,8 @@ def _read(folder: Folder) -> dict[str, Any] | None:
     except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
     whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
+    # it becomes part of a name: whoever writes a store must not choose which file is made and removed
+    whole = whole and TOKEN.fullmatch(record["token"]) is not None
     return record if whole else {}
 
 
@@ -149,17 +156,37 @@ class Lease:
         self._lost = False
 
     def __enter__(self) -> Lease:
-        while not self._folder.create(KEY, self._content()):
-            self._take_from_the_dead()
+        try:
+            while not self._folder.create(KEY, self._content(), own=True):
+                self._take_from_the_dead()
+        except OSError as error:
+            if (trouble := named_trouble(error, self._folder.url)) is None:
+                raise
+            raise trouble from error
+        self._remove_claims()
         self._thread = threading.Thread(target=self._beat, name="cksc-lease", daemon=True)
         self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def _remove_claims(self) -> None:
+        """Remove claims of those who died while they took a lease over; none counts while it is held."""
+        for name in self._folder.names(""):
+            if CLAIM.fullmatch(name):
+                self._folder.remove(name)
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._end.set()
         self._thread.join()
-        if (found := _read(self._folder)) and found["token"] == self._record["token"]:
-            self._folder.remove(KEY)
+        trouble = named_trouble(error, self._folder.url)
+        try:
+            if (found := _read(self._folder)) and found["token"] == self._record["token"]:
+                self._folder.remove(KEY)
+        except OSError as other:
+            trouble = trouble or named_trouble(other, self._folder.url)
+            if trouble is None:
+                raise
+        if trouble is not None:  # whoever writes holds a lease: this is the place to say what to do
+            raise trouble from error
 
     @property
     def token(self) -> str:
@@ -202,7 +229,7 @@ class Lease:
                 f"({found['purpose']}); wait for it{self._watch}"
             )
         # of several who see a dead lease only one may remove it: the others must not remove the new one
-        claim = f"{KEY}.{found.get('token', 'damaged')}"
+        claim = f"{KEY}.{found.get('token', DAMAGED)}"
         if self._folder.create(claim, b"") or self._is_old(claim):
             if _read(self._folder) == found:
                 self._folder.remove(KEY)

@@ -11,7 +11,9 @@ old part of it is.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
+import re
 import socket
 import time
 import zlib
@@ -25,6 +27,8 @@ from numpy.typing import NDArray
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
+
+_TILE = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 __all__ = ["Blocks", "Entry", "Ledger", "checksum"]
 
@@ -153,7 +157,13 @@ class Ledger:
         names = [name for name in self._folder.files(f"{self._top}/done") if name.endswith(".json")]
         marks = {name: entry for name in names if (entry := self._read_mark(name)) is not None}
         collected = self._folder.read_json(f"{self._top}/tiles.json") or {}
-        self.entries = {_tile(name): Entry(**entry) for name, entry in collected.items()}
+        try:
+            self.entries = {_tile(name): _entry(entry) for name, entry in collected.items()}
+        except (ValueError, TypeError, AttributeError) as error:
+            raise StoreError(
+                f"{self._folder.url}/{self._top}/tiles.json holds something else than entries of tiles ({error}); "
+                "remove it and run the command again: its tiles are computed again"
+            ) from error
         self.entries |= {_tile(name.removesuffix(".json")): entry for name, entry in marks.items()}
         self._marks = set(marks)
         return self
@@ -166,8 +176,9 @@ class Ledger:
         """Return the entry of a mark; one that cannot be read is none, and its tile is computed again."""
         try:
             entry = self._folder.read_json(f"{self._top}/done/{name}")
-            return None if entry is None else Entry(**entry)
-        except (StoreError, TypeError):
+            _tile(name.removesuffix(".json"))
+            return None if entry is None else _entry(entry)
+        except (StoreError, TypeError, ValueError):
             return None
 
     def mark(self, tile: Tile, entry: Entry) -> None:
@@ -209,10 +220,26 @@ class Ledger:
         self._folder.write_json(f"{self._top}/tiles.json", entries, durable=True)
 
 
+def _entry(found: Any) -> Entry:
+    """Return an entry, or raise a TypeError or ValueError where it is none."""
+    entry = Entry(**found)
+    whole = (entry.checksum, entry.rows, entry.columns, entry.computed)
+    seconds = (entry.seconds, entry.at)
+    if not all(type(value) is int and value >= 0 for value in whole):
+        raise ValueError("a count that is none")
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in seconds):
+        raise ValueError("a time that is none")
+    if not all(isinstance(text, str) for text in (entry.row_digest, entry.column_digest, entry.worker)):
+        raise TypeError("a digest or name that is no text")
+    return entry
+
+
 def _name(tile: Tile) -> str:
     return f"{tile[0]}.{tile[1]}"
 
 
 def _tile(name: str) -> Tile:
-    i, j = name.split(".")
-    return int(i), int(j)
+    match = _TILE.fullmatch(name)
+    if match is None:
+        raise ValueError(f"{name[:50]!r} is no tile")
+    return int(match[1]), int(match[2])

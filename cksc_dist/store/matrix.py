@@ -16,8 +16,9 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.kernel_copy import copy_key
 from cksc_dist.store.kernel_view import KernelView, positions
+from cksc_dist.store.layout import DAMAGE
 from cksc_dist.store.ledger import Blocks, Ledger
-from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
+from cksc_dist.store.matrix_files import MatrixFiles, damaged_axes, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
 __all__ = ["DistanceMatrix", "count_missing", "open_matrix"]
@@ -229,8 +230,21 @@ class DistanceMatrix:
         """Return the distances as a lazy xarray.DataArray with ids and labels on its axes."""
         import xarray as xr
 
-        data = xr.open_zarr(self._files.folder.zarr(read_only=True), group=self.group, consolidated=False)
-        return data["distance"]
+        bad = damaged_axes(self._files, self._series)
+        if bad:
+            url = self._files.folder.url
+            raise StoreError(
+                f"axis {bad[0]} of {url}/{self.group} is damaged; mend it with: cksc verify {url} --repair"
+            )
+        try:
+            data = xr.open_zarr(self._files.folder.zarr(read_only=True), group=self.group, consolidated=False)
+            return data["distance"]
+        except DAMAGE as error:
+            url = self._files.folder.url
+            raise StoreError(
+                f"the metadata of {url}/{self.group} is damaged ({str(error)[:300]}); mend it with: cksc verify {url} "
+                "--repair"
+            ) from error
 
     def to_dask(self) -> Any:
         """Return the distances as a Dask array, one chunk a tile."""

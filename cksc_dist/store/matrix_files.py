@@ -18,9 +18,15 @@ from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
-from cksc_dist.store.layout import check_store, compressors
+from cksc_dist.store.layout import DAMAGE, check_store, compressors
 from cksc_dist.store.ledger import Ledger
-from cksc_dist.store.metadata import ensure_recorded, forget_metadata, record_metadata
+from cksc_dist.store.metadata import (
+    check_metadata,
+    ensure_recorded,
+    forget_metadata,
+    record_metadata,
+    recorded_metadata,
+)
 from cksc_dist.store.series_files import StoredSeries, write_array
 
 __all__ = [
@@ -175,7 +181,7 @@ def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
             array: Any = group[name]
             if np.asarray(array[:]).tolist() != values.tolist():
                 bad.append(name)
-        except (ValueError, LookupError, TypeError, FileNotFoundError):
+        except (*DAMAGE, FileNotFoundError):
             bad.append(name)
     return bad
 
@@ -214,7 +220,7 @@ def find_matrices(folder: Folder) -> dict[str, MatrixFiles]:
 
 def _fingerprints(folder: Folder) -> set[str]:
     """Return the names of matrices that copies of metadata tell of."""
-    keys = [key.split("/") for key in folder.read_json("metadata.json") or {}]
+    keys = [key.split("/") for key in recorded_metadata(folder)]
     return {parts[1] for parts in keys if parts[0] == TOP and len(parts) > 2}
 
 
@@ -222,7 +228,7 @@ def _check_top(folder: Folder) -> None:
     """Raise a StoreError if the group above all matrices is lost or damaged."""
     try:
         zarr.open_group(folder.zarr(read_only=True), path=TOP, mode="r")
-    except (FileNotFoundError, ValueError, LookupError, TypeError) as error:
+    except (*DAMAGE, FileNotFoundError) as error:
         raise _damaged(folder, TOP, error) from error
 
 
@@ -230,7 +236,7 @@ def _is_made(folder: Folder, name: str) -> bool:
     """Tell whether a matrix without copies of its metadata was made whole: its attributes are written last."""
     try:
         return "spec" in dict(zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r").attrs)
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
+    except (*DAMAGE, FileNotFoundError):
         return False
 
 
@@ -242,18 +248,23 @@ def _damaged(folder: Folder, what: str, error: Exception) -> StoreError:
 
 def open_files(folder: Folder, name: str) -> MatrixFiles:
     """Return the matrix of a fingerprint."""
+    check_metadata(folder, f"{TOP}/{name}/zarr.json", f"{TOP}/{name}/distance/zarr.json")
     try:
         group = zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r")
         attributes: dict[str, Any] = dict(group.attrs)
         distance: Any = group["distance"]
         shape = distance.shape
         spec = attributes["spec"]
-        files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], attributes["edge"]), attributes["series"])
+        edge = attributes["edge"]
+        # a tile is a chunk: with another edge, two tasks would touch the same one
+        if shape != (shape[0], shape[0]) or type(edge) is not int or distance.chunks != (edge, edge):
+            raise ValueError(f"its shape is {shape}, its chunks are {distance.chunks} and its tiles {edge!r}")
+        files = MatrixFiles(folder, DistanceSpec(**spec), Grid(shape[0], edge), attributes["series"])
     except FileNotFoundError as error:
         if name in _fingerprints(folder):
             raise _damaged(folder, f"{TOP}/{name}", error) from error
         raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.url}") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except DAMAGE as error:
         raise _damaged(folder, f"{TOP}/{name}", error) from error
     if files.fingerprint != name:
         raise StoreError(f"{folder.url}/{TOP}/{name} holds settings of another name; its metadata was changed by hand")

@@ -9,17 +9,46 @@ never old ones, which a repair would put back; whoever comes next takes them.
 
 from __future__ import annotations
 
+import re
+
 import zarr
 
+from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
 
-__all__ = ["damaged_metadata", "ensure_recorded", "forget_metadata", "record_metadata", "restore_metadata"]
+__all__ = [
+    "check_metadata",
+    "damaged_metadata",
+    "ensure_recorded",
+    "forget_metadata",
+    "record_metadata",
+    "recorded_metadata",
+    "restore_metadata",
+]
 
 KEY = "metadata.json"
 
 
 def _copies(folder: Folder) -> dict[str, str]:
-    return dict(folder.read_json(KEY) or {})
+    found = folder.read_json(KEY) or {}
+    if not isinstance(found, dict) or not all(_is_copy(key, text) for key, text in found.items()):
+        raise StoreError(
+            f"{folder.url}/{KEY} holds something else than copies of metadata: it was not written by this package; "
+            "restore it, or remove it and run cksc verify"
+        )
+    return found
+
+
+def _is_copy(key: str, text: object) -> bool:
+    """Tell whether it is the copy of a file below the store: a repair writes it there."""
+    *parts, name = key.split("/")
+    below = all(re.fullmatch(r"[A-Za-z0-9_-]+", part) for part in parts)
+    return name == "zarr.json" and below and isinstance(text, str) and text.isascii()
+
+
+def recorded_metadata(folder: Folder) -> list[str]:
+    """Return the keys of the metadata files that there are copies of."""
+    return list(_copies(folder))
 
 
 def _without(copies: dict[str, str], group: str) -> dict[str, str]:
@@ -53,6 +82,21 @@ def ensure_recorded(folder: Folder, group: str) -> None:
 def damaged_metadata(folder: Folder) -> list[str]:
     """Return the keys of metadata files that differ from their copies, or are missing."""
     return [key for key, text in _copies(folder).items() if folder.read(key) != text.encode()]
+
+
+def check_metadata(folder: Folder, *keys: str) -> None:
+    """Raise a StoreError for a metadata file that differs from its copy: what it says may be wrong and look right."""
+    copies = _copies(folder)
+    for key in keys:
+        while key in copies and folder.read(key) != copies[key].encode():
+            now = _copies(folder)
+            # whoever changes a file forgets its copy first: a copy that stays tells of damage
+            if now.get(key) == copies[key]:
+                raise StoreError(
+                    f"{folder.url}/{key} is damaged (it differs from its copy in {KEY}); mend it with: cksc verify "
+                    f"{folder.url} --repair"
+                )
+            copies = now
 
 
 def restore_metadata(folder: Folder) -> list[str]:

@@ -1,6 +1,7 @@
 """A saved model: one Zarr group of plain arrays, with its settings as JSON. Nothing is ever pickled.
 
-    MODEL/zarr.json         attributes: format, version, model, digest, settings
+    MODEL/zarr.json         attributes: format, version, model, digest, settings; a digest of each other file, and of
+                            the attributes, for ``cksc verify``
     MODEL/<name>/           one array each, chunks with a crc32c checksum
 
 The digest covers all arrays and the settings, so that a damaged or mixed-up model is noticed at loading.
@@ -42,8 +43,10 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.manifest import differing, digests_of
+from cksc_dist.store.trouble import named_trouble
 
-__all__ = ["model_digest", "read_model", "write_model"]
+__all__ = ["files_of_a_model", "model_digest", "read_model", "remove_left_over", "write_model"]
 
 FORMAT = "cksc_dist model"
 VERSION = 1
@@ -81,6 +84,15 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
         Anything that JSON can hold.
     """
     folder = Folder(path)
+    try:
+        _write(folder, path, model, arrays, settings)
+    except OSError as error:
+        if (trouble := named_trouble(error, folder.url)) is None:
+            raise
+        raise trouble from error
+
+
+def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, settings: dict[str, Any]) -> None:
     if folder.local is None:
         _publish(folder, model, arrays, settings)
         return
@@ -90,17 +102,25 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(target, "partial")
     try:
-        _write_group(partial, model, arrays, settings)
+        _write_group(Folder(partial), model, arrays, settings)
         _put_in_place(partial, target)
-        for left in _left_by_the_dead(target, "partial") + _left_by_the_dead(target, "replaced"):
-            shutil.rmtree(left, ignore_errors=True)
+        remove_left_over(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_group(store: Any, model: str, arrays: Arrays, settings: dict[str, Any]) -> str:
+def remove_left_over(path: str | Path) -> None:
+    """Remove what writers left beside a model that were killed."""
+    target = _local_path(path)
+    if Folder(path).local is None or not target.exists():
+        return  # without the model, what was set aside is the model
+    for left in _left_by_the_dead(target, "partial") + _left_by_the_dead(target, "replaced"):
+        _remove(left, target)
+
+
+def _write_group(place: Folder, model: str, arrays: Arrays, settings: dict[str, Any]) -> str:
     """Write the arrays, then what they mean, and return the digest of all."""
-    group = zarr.create_group(store=store, zarr_format=3)
+    group = zarr.create_group(store=place.zarr(), zarr_format=3)
     for name, array in arrays.items():
         stored = group.create_array(
             name,
@@ -116,8 +136,21 @@ def _write_group(store: Any, model: str, arrays: Arrays, settings: dict[str, Any
             stored[...] = array
     digest = _digest(arrays, settings)
     attributes: dict[str, Any] = {"format": FORMAT, "version": VERSION, "model": model}
-    group.attrs.update(attributes | {"settings": settings, "digest": digest})
+    files = digests_of(place, [name for name in sorted(place.files("")) if name != "zarr.json"])
+    attributes |= {"settings": settings, "digest": digest, "files": files}
+    attributes["sha256"] = _attributes_digest(attributes)
+    place.write("zarr.json", _canonical({"zarr_format": 3, "node_type": "group", "attributes": attributes}))
     return digest
+
+
+def _canonical(metadata: Any) -> bytes:
+    """Return the one form in which the metadata of a model is written: any other tells of damage."""
+    return json.dumps(metadata, indent=2).encode()
+
+
+def _attributes_digest(attributes: dict[str, Any]) -> str:
+    own = {name: value for name, value in attributes.items() if name != "sha256"}
+    return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
 
 def _local_path(path: str | Path) -> Path:
@@ -146,7 +179,15 @@ def _put_in_place(partial: Path, target: Path) -> None:
         raise
     finally:
         for aside in asides:
-            shutil.rmtree(aside, ignore_errors=True)
+            _remove(aside, target)
+
+
+def _remove(folder: Path, target: Path) -> None:
+    """Remove a folder beside the target: under another name, so that no reader takes what is half gone for a model."""
+    dying = _beside(target, "partial")
+    with suppress(OSError):  # another writer was quicker
+        folder.rename(dying)
+    shutil.rmtree(dying, ignore_errors=True)
 
 
 def _renamed(folder: Path, target: Path) -> bool:
@@ -226,7 +267,7 @@ def _parsed(content: bytes | None) -> dict[str, Any]:
     """Return the attributes of a Zarr group; nothing where they cannot be read."""
     try:
         attributes = json.loads(content or b"").get("attributes", {})
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         return {}
     return attributes if isinstance(attributes, dict) else {}
 
@@ -245,6 +286,27 @@ def read_model(path: str | Path) -> Model:
             # a writer may have replaced the model while it was read
             if _present(target) == (place, seen):
                 raise
+
+
+def files_of_a_model(path: str | Path) -> tuple[Folder, list[str], list[str]]:
+    """Read a saved model; return where it is, its files, and which of them are lost or not what was written.
+
+    Of a model of an older release, which kept no digests, only the content can be checked, and no files are named.
+    """
+    folder = Folder(path)
+    place = _place(folder, _published(folder))
+    content = place.read("zarr.json")
+    attributes = _parsed(content)
+    listed = attributes.get("files")
+    if listed is None:
+        read_model(path)
+        return place, [], []
+    if content != _canonical(json.loads(content or b"")) or attributes.get("sha256") != _attributes_digest(attributes):
+        return place, ["zarr.json", *listed], ["zarr.json"]
+    bad = differing(place, listed)
+    if not bad:
+        read_model(path)
+    return place, ["zarr.json", *listed], bad
 
 
 def model_digest(path: str | Path) -> str:
@@ -306,7 +368,7 @@ def _read_group(name: object, place: Folder, digest: str | None) -> Model:
     except StoreError:
         raise  # the store is away, which is no damage
     except Exception as error:  # damage shows in many ways: a checksum, a missing file, a broken header
-        raise ModelFileError(f"{name} is damaged ({error}); save the model again") from error
+        raise ModelFileError(f"{name} is damaged ({str(error)[:300]}); save the model again") from error
     if found != digest:
         raise ModelFileError(f"{name} is damaged: its digest does not match; save the model again")
     return str(attributes.get("model")), arrays, settings
@@ -320,7 +382,7 @@ def _array_names(place: Folder) -> list[str]:
 def _is_array(metadata: bytes | None) -> bool:
     try:
         return bool(json.loads(metadata or b"")["node_type"] == "array")
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return False
 
 
@@ -359,7 +421,7 @@ def _publish(folder: Folder, model: str, arrays: Arrays, settings: dict[str, Any
 
     def write() -> str:
         begun.append(f"{int(time.time())}-{uuid.uuid4().hex}")
-        return _write_group(Folder(f"{folder.url}/{begun[-1]}").zarr(), model, arrays, settings)
+        return _write_group(Folder(f"{folder.url}/{begun[-1]}"), model, arrays, settings)
 
     try:
         digest = folder.patiently(write)

@@ -19,8 +19,14 @@ from numpy.typing import NDArray
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.series import Ragged, SeriesSet, label_array
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.layout import CHUNK_BYTES, check_store, compressors, create_root
-from cksc_dist.store.metadata import damaged_metadata, forget_metadata, record_metadata
+from cksc_dist.store.layout import CHUNK_BYTES, DAMAGE, check_store, compressors, create_root
+from cksc_dist.store.metadata import (
+    check_metadata,
+    damaged_metadata,
+    forget_metadata,
+    record_metadata,
+    recorded_metadata,
+)
 
 __all__ = ["StoredSeries", "append_series", "open_series", "series_digests", "write_rows", "write_series"]
 
@@ -82,9 +88,10 @@ def _write(
 
 def _storable(labels: NDArray[Any]) -> NDArray[Any]:
     """Return labels in the type that they are stored in: whole numbers of any width are of 64 bits there."""
-    if labels.dtype.kind not in "iu" or (labels.dtype.kind == "u" and labels.max() > np.iinfo(np.int64).max):
+    if labels.dtype.kind not in "iu":
         return labels
-    return labels.astype(np.int64)
+    # NumPy has two types of 64 bits, of which Zarr knows these
+    return labels.astype(np.uint64 if labels.max() > np.iinfo(np.int64).max else np.int64)
 
 
 def _array_digest(array: NDArray[Any]) -> str:
@@ -147,6 +154,8 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
 
 def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
     old.check_values()
+    for name in ("values", "offsets", "digest", "label", "row"):
+        old._read(name, 0, 1)  # what cannot be opened is said before anything is changed
     if data.dims != old.dims:
         raise InputError(f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}")
     new, there = _storable(data.labels).dtype, _storable(old.labels).dtype
@@ -195,8 +204,8 @@ class StoredSeries:
         try:
             array: Any = self.folder.patiently(lambda: self._group[name])
             return np.asarray(self.folder.patiently(lambda: array[begin:end]))
-        except (ValueError, LookupError, TypeError, FileNotFoundError) as error:
-            raise self._damaged(name, str(error)) from error
+        except (*DAMAGE, FileNotFoundError) as error:
+            raise self._damaged(name, str(error) or type(error).__name__) from error
 
     def _damaged(self, name: str, how: str) -> StoreError:
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
@@ -288,9 +297,20 @@ class StoredSeries:
         return self.select(0, self.n)
 
 
+def _check_attributes(found: dict[str, Any], dim_names: tuple[Any, ...]) -> None:
+    """Raise a TypeError or ValueError for attributes that this module does not write."""
+    counts = [found[name] for name in ("n", "frames", "dims")]
+    digests = found["sha256"]
+    if not all(type(count) is int and count >= 0 for count in counts) or found["n"] < 1:
+        raise ValueError(f"n, frames and dims are {counts}")
+    if not isinstance(digests, dict) or not all(isinstance(text, str) for text in (found["name"], *dim_names)):
+        raise TypeError("its digests or names are of another kind")
+
+
 def open_series(folder: Folder) -> StoredSeries:
     """Return the series of a store, or say that there are none."""
     check_store(folder)
+    check_metadata(folder, f"{GROUP}/zarr.json")
     try:
         attributes: dict[str, Any] = dict(
             folder.patiently(lambda: zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r")).attrs
@@ -298,14 +318,16 @@ def open_series(folder: Folder) -> StoredSeries:
         if "n" not in attributes:
             raise FileNotFoundError
         found: dict[str, Any] = {key: attributes[key] for key in ("n", "frames", "dims", "name", "sha256")}
-        return StoredSeries(folder, dim_names=tuple(attributes.get("dim_names", ())), **found)
+        dim_names = tuple(attributes.get("dim_names", ()))
+        _check_attributes(found, dim_names)
+        return StoredSeries(folder, dim_names=dim_names, **found)
     except FileNotFoundError:
-        if f"{GROUP}/zarr.json" not in (folder.read_json("metadata.json") or {}):
+        if f"{GROUP}/zarr.json" not in recorded_metadata(folder):
             raise StoreError(
                 f"{folder.url} has no series, or ingesting them was cut off; run cksc ingest again"
             ) from None
         how = "it is lost, or lacks what it held"
-    except (ValueError, LookupError, TypeError) as error:
+    except DAMAGE as error:
         how = str(error)
     raise StoreError(
         f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: cksc verify {folder.url} --repair"

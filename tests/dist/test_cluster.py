@@ -15,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist import cluster as cluster_module
-from cksc_dist.dist.cluster import check_code, connected, slots_of
+from cksc_dist.dist.cluster import check_code, connected, memory_of_workers, slots_of
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.ingest import ingest
@@ -52,8 +52,26 @@ class OtherSide:
     def run_on_scheduler(self, *_: object) -> dict[str, str | None]:
         return self._scheduler
 
-    def run(self, *_: object) -> dict[str, dict[str, str | None]]:
+    def run(self, *_: object, on_error: str = "raise") -> dict[str, Any]:
         return self._workers
+
+
+class DyingSide:
+    """In a client's place: of two workers one cannot be asked any more."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def run(self, *_: object, on_error: str) -> dict[str, Any]:
+        assert on_error == "return"
+        return {"tcp://10.0.0.7:9000": self._error, "tcp://10.0.0.8:9000": (2**30, 2)}
+
+
+def test_a_worker_that_dies_while_it_is_asked_is_left_out() -> None:
+    assert memory_of_workers(DyingSide(OSError("stream is closed"))) == 2**29
+    assert memory_of_workers(DyingSide(TimeoutError("timed out"))) == 2**29
+    with pytest.raises(ValueError, match="something else"):
+        memory_of_workers(DyingSide(ValueError("something else")))
 
 
 def with_other(name: str, part: int) -> str:

@@ -360,3 +360,24 @@ def test_a_worker_that_dies_in_the_timed_sample_does_not_stop_the_run(
     rate = within(ENOUGH, lambda: DaskExecutor(mortal_client).sample("nowhere", None))  # type: ignore[arg-type]
     assert mark.exists()
     assert rate == Rate(2.0, 1.0, 1.0)
+
+
+def test_the_last_workers_may_die_in_the_timed_sample_and_others_take_their_place(
+    mortal_client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Dask alone would wait for the dead: a task that was sent to the last worker runs on no other, ever."""
+
+    def sample_that_kills_once(url: str, plan: Plan, seed: int) -> Rate:
+        mark = tmp_path / f"died{seed}"
+        if not mark.exists():
+            mark.touch()
+            while len(list(tmp_path.iterdir())) < 2:
+                time.sleep(0.01)
+            os._exit(9)
+        return Rate(2.0, 1.0, 1.0)
+
+    monkeypatch.setattr(dask_executor, "_sample_on_worker", sample_that_kills_once)
+    mortal_client.wait_for_workers(2, timeout=ENOUGH)
+    rate = within(ENOUGH, lambda: DaskExecutor(mortal_client).sample("nowhere", None))  # type: ignore[arg-type]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert rate == Rate(2.0, 1.0, 1.0)

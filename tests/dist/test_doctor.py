@@ -153,9 +153,15 @@ class TestRealCluster:
 
     def test_what_is_no_store(self, address: str, tmp_path: Path) -> None:
         with connected(RunSpec(scheduler=address), 1) as client:
-            words = only(check_store(client, str(tmp_path / "nothing")), "fail")
-        assert "is no store; make one with: cksc ingest" in words
-        assert not (tmp_path / "nothing").exists()
+            words = only(check_store(client, str(tmp_path / "nothing")), "ok")
+            assert "is read and written by all workers, and holds no series yet" in words
+            assert not (tmp_path / "nothing").exists()  # a first run can be checked, and nothing is left
+            (tmp_path / "job").mkdir()
+            (tmp_path / "job" / "report.html").write_text("of a job, which has several stores there")
+            assert "read and written" in only(check_store(client, str(tmp_path / "job")), "ok")
+            assert [path.name for path in (tmp_path / "job").iterdir()] == ["report.html"]
+            words = only(check_store(client, str(tmp_path / "job" / "report.html")), "fail")
+        assert "is a file; a store is a folder" in words
 
     def test_other_versions_end_the_checks(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         real = cluster_module.versions_here()

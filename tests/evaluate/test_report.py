@@ -33,6 +33,7 @@ from cksc_dist.models import KKSVD
 from cksc_dist.models.training import train
 from cksc_dist.spec import DistanceSpec, ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.table_files import record_table
 from tests.small_stores import flip_bit
 
 SERIAL = RunSpec(executor="serial")
@@ -64,7 +65,7 @@ def made_evaluation(base: Path) -> Path:
         table = evaluate(growing, METHODS_RUN, protocol, name="first", title=TITLE, sparsity=3, run=SERIAL)
         sweep(growing, table, "alpha", (0.05, 0.2, 0.8), run=SERIAL)
         sweep(growing, table, "sparsity", (1, 2, 4), run=SERIAL)
-        example_model(growing, table, workers=1)
+        example_model(growing, table, run=RunSpec(workers=1))
         evaluate(growing, ["svm", "cksc"], protocol, name="second", title="Words", sparsity=2, run=SERIAL)
     return growing.rename(store)
 
@@ -306,6 +307,7 @@ def test_a_small_p_value_is_not_called_zero(store: Path) -> None:
     table.p_corrected.loc[{"method": other}] = 2e-4
     shutil.rmtree(store / "results" / "first")
     table.to_zarr(store, group="results/first", consolidated=False, mode="a", zarr_format=3)
+    record_table(Folder(store), "first")
     rows = {row[0]: row for row in Read(write_report(store, store / "r.html", name="first").read_text()).rows[:5]}
     assert rows[METHODS[other].title][-2:] == ["worse, p < 0.001", "< 0.001"]
 
@@ -514,7 +516,7 @@ def test_a_report_is_written_whole_or_not_at_all(model: Path, tmp_path: Path, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(StoreError, match=r"report\.html cannot be written .*No space left.* make room"):
             write_report(model, target)
     assert target.read_text() == "the last one"
     assert sorted(tmp_path.iterdir()) == before
@@ -646,7 +648,7 @@ def test_a_matrix_that_came_ready_has_no_series_to_draw(tmp_path: Path) -> None:
         warnings.simplefilter("ignore", ConvergenceWarning)
         protocol, choices = Protocol(1, n_folds=2, quick=True), KernelChoices(distances=None)
         table = evaluate(store, ["cksc", "1nn"], protocol, choices=choices, sparsity=2, run=SERIAL)
-        example_model(store, table, workers=1)
+        example_model(store, table, run=RunSpec(workers=1))
     read = Read(write_report(store, tmp_path / "report.html").read_text())
     assert "The codes of series that were held out" in read.texts("b")
     assert "The store holds a ready matrix without series: there is nothing to draw them by." in read.texts("p")

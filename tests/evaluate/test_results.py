@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, xr.Dataset]:
     protocol = Protocol(1, n_folds=2, random_state=3, quick=True)
     table = evaluate(store, ["cksc"], protocol, choices=CHOICES, sparsity=2, alpha=0.3, run=SERIAL)
     sweep(store, table, "alpha", VALUES, run=SERIAL)
-    example_model(store, table, workers=1)
+    example_model(store, table, run=RunSpec(workers=1))
     return store, table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import threading
@@ -246,26 +245,16 @@ def test_json_keeps_nan_and_the_digest_does_not_follow_the_order_of_keys(folder:
 
 @settings(max_examples=300)
 @given(value=JSON, bit=st.integers(0, 10**6))
-def test_a_flipped_bit_is_noticed_or_changes_nothing(value: Any, bit: int) -> None:
+def test_a_flipped_bit_is_noticed(value: Any, bit: int) -> None:
+    """Even one that changes nothing, as of 1e9 and 1E9."""
     folder = Folder("memory://flipped-json")
     folder.write_json("v.json", value)
     flip(folder, "v.json", bit)
     where = (
         r"^memory://flipped-json/v\.json is damaged: .*; restore it from a copy, or remove it and run the command again"
     )
-    if _is_value(folder.read("v.json") or b"", value):
-        assert folder.read_json("v.json") == value  # 1e9 and 1E9 are the same number
-    else:
-        with pytest.raises(StoreError, match=where):
-            folder.read_json("v.json")
-
-
-def _is_value(content: bytes, value: Any) -> bool:
-    try:
-        record = json.loads(content)
-    except ValueError:
-        return False
-    return bool(record == json.loads(json_record(value)))
+    with pytest.raises(StoreError, match=where):
+        folder.read_json("v.json")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"3", b'{"value": 1}', b"\xff\xfe", b'"value sha256"'])

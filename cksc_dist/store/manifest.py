@@ -1,0 +1,38 @@
+"""A list of files with a digest of each, kept beside what is written once and has no checksum of every byte.
+
+Zarr's checksums cover chunks; the metadata of an array, attributes and names are covered by nothing. A list is itself
+JSON with a digest, written after all that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+
+from cksc_dist.store.folder import Folder
+
+__all__ = ["differing", "digests_of"]
+
+
+def digests_of(folder: Folder, keys: Iterable[str]) -> dict[str, str]:
+    """Return a digest of each of some files; empty for one that is not there.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as path:
+    ...     folder = Folder(path)
+    ...     folder.write("a", b"1")
+    ...     listed = digests_of(folder, ["a"])
+    ...     folder.write("a", b"2")
+    ...     differing(folder, listed)
+    ['a']
+    """
+    found = {key: folder.read(key) for key in keys}
+    return {key: "" if content is None else sha256(content).hexdigest() for key, content in found.items()}
+
+
+def differing(folder: Folder, listed: dict[str, str]) -> list[str]:
+    """Return the files of a list that are lost, or not what was written."""
+    now = digests_of(folder, listed)
+    return [key for key, digest in listed.items() if now[key] != digest]

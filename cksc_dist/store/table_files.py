@@ -1,0 +1,58 @@
+"""Tables of results in a store: each a Zarr group that xarray reads and writes, with a list of its files beside it.
+
+    results/<name>/              the table
+    results/<name>.files.json    a digest of every file of it; written last: a table without it was cut off
+
+xarray takes a lost chunk for zeros, and nothing tells a changed attribute: what is not as listed is not read.
+"""
+
+from __future__ import annotations
+
+from cksc_dist.errors import StoreError
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.manifest import differing, digests_of
+
+__all__ = ["RESULTS", "check_table", "forget_table", "record_table", "table_files"]
+
+RESULTS = "results"
+
+ROOT = b'{"attributes": {}, "node_type": "group", "zarr_format": 3}'
+"""The group above all tables; those who write several at a time write the same."""
+
+_AGAIN = "run the evaluation again: fits that are done are not repeated"
+
+
+def _list(name: str) -> str:
+    return f"{RESULTS}/{name}.files.json"
+
+
+def forget_table(folder: Folder, name: str) -> None:
+    """Begin to write a table: the one that is there does not count any more."""
+    folder.remove(_list(name))
+    folder.write(f"{RESULTS}/zarr.json", ROOT)
+
+
+def record_table(folder: Folder, name: str) -> None:
+    """List the files of a table that is written."""
+    top = f"{RESULTS}/{name}"
+    folder.write_json(_list(name), digests_of(folder, [f"{top}/{file}" for file in sorted(folder.files(top))]))
+
+
+def table_files(folder: Folder, name: str) -> dict[str, str]:
+    """Return the files of a table with their digests, or say that it was cut off."""
+    listed = folder.read_json(_list(name))
+    if listed is None:
+        raise StoreError(
+            f"{folder.url}/{RESULTS}/{name} was cut off while it was written, or by an older release; {_AGAIN}"
+        )
+    return dict(listed)
+
+
+def check_table(folder: Folder, name: str) -> None:
+    """Raise a StoreError where a file of a table is not what was written."""
+    bad = differing(folder, table_files(folder, name))
+    if bad:
+        raise StoreError(
+            f"{folder.url}/{RESULTS}/{name} is damaged ({bad[0]} is lost, or not what was written); remove it, and "
+            f"{_AGAIN}"
+        )
