@@ -44,7 +44,7 @@ def test_commands_that_are_named_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[argparse.Namespace] = []
     stores = ("ingest", "plan", "distances", "status", "verify", "append")
     models = ("train", "evaluate", "report", "predict")
-    for name in (f"_{name}" for name in ("demo", "info", "doctor", *stores, *models)):
+    for name in (f"_{name}" for name in ("demo", "info", "fetch", "doctor", *stores, *models)):
         monkeypatch.setattr(cli, name, ran.append)
     named = re.findall(r"`cksc ([^`]+)`", README) + re.findall(r"^\$ cksc (.+)$", README, re.MULTILINE)
     whole = [arguments for arguments in named if arguments not in ("status", "plan", "train")]  # named in a sentence
@@ -53,7 +53,9 @@ def test_commands_that_are_named_exist(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(ran) == len(whole) >= 12
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/promises.md", "docs/data.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     links = re.findall(r"\]\(([^)]+)\)", path.read_text(encoding="utf-8"))

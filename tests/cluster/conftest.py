@@ -9,6 +9,7 @@ import pytest
 
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.io import make_gestures
+from tests.cluster.recipes import check_that_two_worked
 from tests.dist.processes import Starter, chunk_files, starter
 
 
@@ -23,9 +24,13 @@ def start(folder: Path) -> Iterator[Starter]:
         yield started
 
 
+SERIES = {"n_per_class": 160, "dims": 6, "length": (60, 90)}
+"""So many that the matrix has several tiles: both workers have a part in it."""
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    ingest(make_gestures(n_per_class=8), tmp_path / "gestures.zarr")
+    ingest(make_gestures(**SERIES), tmp_path / "gestures.zarr")  # type: ignore[arg-type]
     return tmp_path / "gestures.zarr"
 
 
@@ -34,11 +39,12 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A digest of every file of the matrix, as two workers of the embedded cluster write it."""
     folder = tmp_path_factory.mktemp("embedded")
     path = folder / "gestures.zarr"
-    ingest(make_gestures(n_per_class=8), path)
+    ingest(make_gestures(**SERIES), path)  # type: ignore[arg-type]
     with starter(folder) as start:  # in a process of its own: Dask forgets a socket where its port is taken
         run = start.cksc("distances", str(path), "--executor", "dask", "--workers", "2")
         assert run.wait() == 0, run.output
-        assert "computed 496 pairs" in run.output
+        assert "computed 204,480 pairs" in run.output
+    check_that_two_worked(path)
     files = chunk_files(path)
     assert any("/c/" in name for name in files)
     return files

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distributed import Client
 
-from tests.dist.processes import Started, wait_until
+from tests.dist.processes import Started, ledger_of, wait_until
 
 CLUSTER = Path(__file__).resolve().parents[2] / "cluster"
 
@@ -37,3 +37,8 @@ def listening(address: str) -> set[str]:
     with Client(address, timeout="20s", set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         return set().union(client.run_on_scheduler(eval, ask), *client.run(eval, ask).values())
+
+
+def check_that_two_worked(store: Path) -> None:
+    """The ledger names two workers."""
+    assert len({entry.worker for entry in ledger_of(store).values()}) == 2

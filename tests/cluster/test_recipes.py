@@ -136,7 +136,7 @@ def test_the_image_is_built_by_the_first_command_of_the_readme() -> None:
     made, installed, run = command.split(" && ")
     lines = (CLUSTER / "docker" / "Dockerfile").read_text().splitlines()
     assert f"RUN {made} && {installed}" in lines
-    assert f"CMD {run} --store /data/dyntex.zarr" in lines
+    assert f"CMD {run} --store /data/dyntex" in lines
     for line in lines:
         if line.startswith("COPY"):
             assert all((ROOT / name).exists() for name in line.split()[1:-1]), line

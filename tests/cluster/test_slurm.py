@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.recipes import CLUSTER, address_of, listening, make_certs
+from tests.cluster.recipes import CLUSTER, address_of, check_that_two_worked, listening, make_certs
 from tests.cluster.slurm import end_jobs, missing, start_slurm
 from tests.dist.processes import Starter, chunk_files, starter, wait_until
 
 pytest.importorskip("dask_jobqueue", reason="needs dask-jobqueue: pip install 'cksc_dist[slurm]'")
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.slurm,
     pytest.mark.slow,
     pytest.mark.skipif(bool(missing()), reason=missing()),
@@ -75,6 +74,7 @@ def test_two_jobs_write_the_bytes_of_the_embedded_cluster(
     run = start.cksc("distances", str(store), "--scheduler", address, environment=environment)
     assert run.wait() == 0, run.output
     assert chunk_files(store) == expected
+    check_that_two_worked(store)
     if not tls:  # dashboards have no password: neither that of the scheduler nor those of workers may be open
         assert listening(address) == {"127.0.0.1"}
     logs = [path.read_text() for path in tmp_path.glob("job-*.log")]

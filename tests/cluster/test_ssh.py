@@ -14,14 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cluster.recipes import CLUSTER, address_of, listening, make_certs
+from tests.cluster.recipes import CLUSTER, address_of, check_that_two_worked, listening, make_certs
 from tests.dist.processes import Starter, answers, chunk_files, free_port, wait_until
 
 asyncssh = pytest.importorskip("asyncssh", reason="needs asyncssh: pip install 'cksc_dist[ssh]'")
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.ssh,
     pytest.mark.slow,
     pytest.mark.skipif(SSHD is None, reason="needs an ssh server: Debian's package openssh-server"),
@@ -75,6 +74,7 @@ def test_two_workers_over_ssh_write_the_bytes_of_the_embedded_cluster(
     run = start.cksc("distances", str(store), "--scheduler", address, environment=environment)
     assert run.wait() == 0, run.output
     assert chunk_files(store) == expected
+    check_that_two_worked(store)
     if not tls:  # dashboards have no password: neither that of the scheduler nor those of workers may be open
         assert listening(address) == {"127.0.0.1"}
     port = int(address.rsplit(":", 1)[1])

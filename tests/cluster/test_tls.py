@@ -16,7 +16,7 @@ from cksc_dist.dist import cluster as cluster_module
 from cksc_dist.dist.cluster import connected
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
-from tests.cluster.recipes import CLUSTER, make_certs
+from tests.cluster.recipes import CLUSTER, check_that_two_worked, make_certs
 from tests.dist.processes import DASK, Starter, answers, chunk_files, free_port, wait_until
 
 
@@ -72,6 +72,7 @@ def test_a_cluster_with_tls_writes_the_same_bytes(
     )
     assert run.wait() == 0, run.output
     assert chunk_files(store) == expected
+    check_that_two_worked(store)
 
 
 @pytest.mark.slow
