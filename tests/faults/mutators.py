@@ -1,0 +1,112 @@
+"""Ways to spoil good files: of bytes, of JSON, and of names. Every choice comes from a seeded generator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+__all__ = ["NAMES", "NUMBERS", "spoil", "spoil_json"]
+
+NAMES = (
+    *("../../x", "/cksc-fuzz-outside", "..", ".", "", " ", "a/../../b", "./x", "~/x", "$HOME", "%2e%2e/x", "x" * 300),
+    *("C:\\x", "..\\..\\x", "\\\\host\\share", "con", "a\nb", "a\rb", "a\0b", "a\0", "\0", "\x1b[2J", "\u202e"),
+    *("😀", "é", "e\u0301", "\ud800", "\udcff", "-x", "--debug", "x" * 5000, "zarr.json", "lock.json", "?", "*", "a.b"),
+)
+"""Names that have been paths, commands or the end of a program elsewhere."""
+
+NUMBERS = (
+    *("0", "-0", "-1", "1", "2", "3", "127", "128", "255", "256", "65535", "65536", "2147483647", "2147483648"),
+    *("4294967295", "4294967296", "9223372036854775807", "-9223372036854775808", "18446744073709551616", "1" * 30),
+    *("1e308", "1e309", "-1e308", "1e-320", "5e-324", "nan", "NaN", "inf", "-inf", "0x10", "1_0", "1.", ".5", "1e"),
+    *("9" * 5000, "٣", "0" * 400 + "1", "1e-99999", "true", "null", "None"),
+)
+_DIGITS = re.compile(rb"\d+")
+_WORDS = (b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r", b"\xef\xbb\xbf", b"\xe2\x80\xa8")
+_VALUES: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, -1, 2, 3, 16, 10**6, 2**31, 2**40, 2**63, 10**30, 0.0, -0.5, 0.5, 1e308, float("nan")),
+    *(float("inf"), "", "x", [], {}, [[]], [1, 2], {"a": 1}, [None], ["float64"], "float64", "int64", "|O", "<U4"),
+)
+
+
+def spoil(rng: Random, content: bytes, tokens: Sequence[bytes] = (), others: Sequence[bytes] = ()) -> bytes:
+    """Return content with one to six faults; now and then as it is."""
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 2, 3, 6))):
+        content = _spoil_once(rng, content, tokens, others)
+    return content[: 2**20]
+
+
+def _spoil_once(rng: Random, content: bytes, tokens: Sequence[bytes], others: Sequence[bytes]) -> bytes:
+    size = len(content)
+    at = rng.randrange(size + 1)
+    end = min(size, at + rng.choice((1, 1, 2, 4, 8, rng.randrange(64) + 1, rng.randrange(size + 1))))
+    kind = rng.randrange(12)
+    if kind == 0 and size:
+        at = min(at, size - 1)
+        return content[:at] + bytes([content[at] ^ (1 << rng.randrange(8))]) + content[at + 1 :]
+    if kind == 1 and size:
+        return content[:at] + bytes([rng.randrange(256)]) + content[at + 1 :]
+    if kind == 2:
+        return content[:at] + content[end:]
+    if kind == 3:
+        return content[:at]
+    if kind == 4:
+        return content[:end] + content[at:end] * rng.choice((1, 1, 2, 30)) + content[end:]
+    if kind == 5:
+        return content[:at] + rng.randbytes(rng.choice((1, 2, 4, 8, 40))) + content[at:]
+    if kind == 6 and others:
+        other = rng.choice(others)
+        return content[:at] + other[rng.randrange(len(other) + 1) :]
+    if kind == 7:
+        numbers = list(_DIGITS.finditer(content[:4096]))
+        if numbers:
+            place = rng.choice(numbers)
+            return content[: place.start()] + rng.choice(NUMBERS).encode() + content[place.end() :]
+    if kind == 8:
+        lines = content.split(b"\n")
+        one, two = rng.randrange(len(lines)), rng.randrange(len(lines))
+        lines[one], lines[two] = lines[two], lines[one]
+        return b"\n".join(lines)
+    if kind == 9:
+        return content[:at] + rng.choice(NAMES).encode("utf-8", "surrogatepass") + content[at:]
+    if kind == 10:
+        return content[:at] + rng.choice(_WORDS) + content[min(size, at + rng.choice((0, 1, 4))) :]
+    token = rng.choice(tokens) if tokens else rng.choice(NUMBERS).encode()
+    return content[:at] + token + content[rng.choice((at, end)) :]
+
+
+def spoil_json(rng: Random, value: Any) -> Any:
+    """Return a value of JSON with another value, key or depth somewhere inside."""
+    if rng.random() < 0.02:
+        return _deep(rng.choice((5, 200, 900)))
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = rng.choice(sorted(value))
+        kind = rng.randrange(12)
+        if kind == 0:
+            return {name: each for name, each in value.items() if name != key}
+        if kind == 1:
+            return value | {rng.choice(NAMES): value[key]}
+        if kind == 2:
+            return {(rng.choice(NAMES) if name == key else name): each for name, each in value.items()}
+        return value | {key: spoil_json(rng, value[key])}
+    if isinstance(value, list) and value and rng.random() < 0.8:
+        at = rng.randrange(len(value))
+        kind = rng.randrange(6)
+        if kind == 0:
+            return value[:at] + value[at + 1 :]
+        if kind == 1:
+            return value + [value[at]] * rng.choice((1, 2, 100))
+        return [*value[:at], spoil_json(rng, value[at]), *value[at + 1 :]]
+    if isinstance(value, str) and rng.random() < 0.6:
+        return rng.choice(NAMES)
+    if isinstance(value, int) and not isinstance(value, bool) and rng.random() < 0.5:
+        return rng.choice((value + 1, value - 1, -value, value * 2, value * 10**9, float(value), str(value)))
+    return rng.choice(_VALUES)
+
+
+def _deep(depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = [value]
+    return value
