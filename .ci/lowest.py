@@ -13,7 +13,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FORM = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[(?P<extras>[^\]]*)\])?(>=(?P<lowest>[0-9][0-9.]*))?$")
+FORM = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[(?P<extras>[^\]]*)\])?([>=]=(?P<lowest>[0-9][0-9.]*))?$")
 
 
 def lowest(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
@@ -27,7 +27,7 @@ def lowest(pyproject: Path = ROOT / "pyproject.toml") -> list[str]:
         for dependency in dependencies:
             match = FORM.match(dependency.replace(" ", ""))
             if match is None:
-                raise SystemExit(f"pyproject.toml: {dependency!r} has another form than name>=version")
+                raise SystemExit(f"pyproject.toml: {dependency!r} has another form than name>=version or name==version")
             name, version = match["name"], match["lowest"]
             if name == project["name"]:
                 continue  # an extra of our own, which has a group of its own

@@ -100,7 +100,8 @@ def test_small_sizes_have_a_smaller_t0_and_fewer_folds(job: tuple[Path, str]) ->
 @pytest.mark.slow
 def test_the_main_job_does_nothing_twice(job: tuple[Path, str]) -> None:
     folder, printed = job
-    before = results(folder / "dyntex")
+    before, report = results(folder / "dyntex"), folder / "dyntex" / "report.html"
+    drawn = report.stat().st_mtime_ns
     again = run(folder, *SMALL)
     assert again.returncode == 0, again.stderr
     assert "1/8 textures: 0 made" in again.stdout
@@ -110,6 +111,7 @@ def test_the_main_job_does_nothing_twice(job: tuple[Path, str]) -> None:
         "^(?:CKSC|SVM|1-NN).*$", printed, re.MULTILINE
     )
     assert results(folder / "dyntex") == before
+    assert report.stat().st_mtime_ns == drawn
 
 
 def test_another_size_in_the_same_store_is_told_before_any_work(tmp_path: Path) -> None:

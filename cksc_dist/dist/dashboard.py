@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cksc_dist.dist.dashboard_state import MOST_BLOCKS, RESULTS, TOPIC
+from cksc_dist.dist.dashboard_state import MOST_BLOCKS, RESULTS, SPLIT, TOPIC
 from cksc_dist.dist.progress import Progress, Running
 
 __all__ = ["DashboardProgress", "show_page", "watched"]
@@ -85,7 +85,7 @@ class DashboardProgress(Progress):
         self._tiles: dict[str, tuple[int, list[int]]] = {}
         self._known: set[str] = set()
         self._objectives: dict[str, list[float]] = {}
-        self._results: deque[tuple[str, int, float]] = deque(maxlen=RESULTS)
+        self._results: deque[tuple[str, int, float, list[float]]] = deque(maxlen=RESULTS)
         self.prefix = ""
         """Stands before what is being done: which part it is of something larger."""
         self.suffix = ""
@@ -167,10 +167,10 @@ class DashboardProgress(Progress):
             self._objectives.setdefault(fit, []).append(float(value))
             self._send_soon()
 
-    def result(self, method: str, split: int, accuracy: float) -> None:
+    def result(self, method: str, split: int, accuracy: float, objectives: Sequence[float] = ()) -> None:
         """A fit is done."""
-        self._inner.result(method, split, accuracy)
-        self._results.append((f"{method}{self.suffix}", split, float(accuracy)))
+        self._inner.result(method, split, accuracy, objectives)
+        self._results.append((f"{method}{self.suffix}", split, float(accuracy), list(objectives)))
         self._send_soon()
 
     def _send_soon(self) -> None:
@@ -186,7 +186,8 @@ class DashboardProgress(Progress):
         message["tiles"] = {
             matrix: [blocks, np.array(new, "<u4").tobytes()] for matrix, (blocks, new) in self._tiles.items()
         }
-        message |= {"objectives": self._objectives, "results": [list(result) for result in self._results]}
+        curves = {f"{name}{SPLIT}{split}": values for name, split, _, values in self._results if values}
+        message |= {"objectives": self._objectives | curves, "results": [list(each[:3]) for each in self._results]}
         try:
             message["client"] = self._client.id
             if self._client.status != "running":

@@ -12,7 +12,7 @@ from bokeh.models.widgets import Div
 from bokeh.palettes import Category20_20
 from bokeh.plotting import figure
 
-from cksc_dist.dist.dashboard_state import BEFORE, Run, Runs
+from cksc_dist.dist.dashboard_state import BEFORE, SPLIT, Run, Runs
 
 __all__ = ["make_document"]
 
@@ -102,9 +102,11 @@ class _Page:
         for count, values in run.objectives.values():
             xs.append(list(range(count - len(values) + 1, count + 1)))
             ys.append(list(values))
-        colors = [Category20_20[(2 * number + number // 10) % 20] for number in range(len(xs))]
         names = list(run.objectives)
-        lines = {"x": xs, "y": ys, "color": colors, "fit": names}
+        labels = [name.split(SPLIT)[0] for name in names]  # splits of one method are drawn alike
+        kinds = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        colors = [Category20_20[(2 * kinds[label] + kinds[label] // 10) % 20] for label in labels]
+        lines = {"x": xs, "y": ys, "color": colors, "fit": labels}
         if lines == self._lines.data:
             return
         self._lines.data = lines

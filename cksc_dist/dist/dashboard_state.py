@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ABOUT", "BEFORE", "MOST_BLOCKS", "RESULTS", "TOPIC", "Run", "Runs", "TileMap"]
+__all__ = ["ABOUT", "BEFORE", "MOST_BLOCKS", "RESULTS", "SPLIT", "TOPIC", "Run", "Runs", "TileMap"]
 
 TOPIC = "cksc"
 """What the events are called."""
@@ -22,10 +22,12 @@ MATRICES = 8
 """Matrices of a run whose tiles are kept."""
 MOST_BLOCKS = 1024
 """A matrix of more has no tile map."""
-FITS = 20
+FITS = 40
 VALUES = 200
 """Values of a fit: the latest."""
 RESULTS = 2000
+SPLIT = ", split "
+"""Between the method and the number in the name of a fit of an evaluation."""
 LETTERS = 300
 
 BEFORE, NEW = 1, 2
@@ -36,7 +38,7 @@ ABOUT = {
     "rate": "rate_unit a second, since the stage began; null where not known yet",
     "eta_seconds": "until the end of the stage, at this rate; null where not known",
     "tiles": "by matrix; tiles of the upper triangle, in blocks x blocks; before: done by earlier runs",
-    "objectives": "by fit: first, the number of the first alternation that is kept, and values of J after each",
+    "objectives": "by fit, of the latest: first, the number of the first alternation kept, and values of J after each",
     "results": "by method: accuracy of each split that is done, and their mean",
     "ended": "whether the run is over, done or not",
 }

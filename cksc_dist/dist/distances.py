@@ -120,7 +120,7 @@ def compute_distances(
     with Lease(folder, "distances") as lease, ExitStack() as stack:
         series = open_series(folder)
         files = _ready_matrix(series, spec, run)
-        swept = folder.sweep()
+        swept = stack.enter_context(folder.swept())
         if swept:
             progress.note(f"removed {len(swept)} unfinished files of a run that was killed")
         ledger = Ledger(folder, files.fingerprint).load()

@@ -77,8 +77,7 @@ def make_copy(
     store = matrix.folder
     key = matrix.kernel_key(rows, kernel)
     folder = copy_folder(store, key)
-    with _turn(folder, progress):
-        folder.sweep()
+    with _turn(folder, progress), folder.swept():
         if anew:
             folder.remove("about.json")
             folder.remove_many([name for name in folder.files("") if name != LOCK])

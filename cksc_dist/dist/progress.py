@@ -70,5 +70,5 @@ class Progress:
     def objective(self, fit: str, value: float) -> None:
         """An alternation of a training has ended with this J."""
 
-    def result(self, method: str, split: int, accuracy: float) -> None:
-        """A final fit of an evaluation is done."""
+    def result(self, method: str, split: int, accuracy: float, objectives: Sequence[float] = ()) -> None:
+        """A final fit of an evaluation is done, with these J after its alternations."""

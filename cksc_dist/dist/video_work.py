@@ -95,12 +95,11 @@ def make_textures(
         home.create(ABOUT, settings)
     if home.read(ABOUT) != settings:
         raise InputError(f"{root} holds textures made with other settings; name another folder, or remove it")
-    home.sweep(held=False)
-    if not missing:
-        return 0
-    tasks = [TextureTask(str(root), spec, tuple(part)) for part in _cut(missing)]
-    running = Running("textures", len(missing), len(missing), who, executor.slots, dashboard, "videos")
-    _run(executor, write_textures, tasks, running, progress)
+    with home.swept(held=False):
+        if missing:
+            tasks = [TextureTask(str(root), spec, tuple(part)) for part in _cut(missing)]
+            running = Running("textures", len(missing), len(missing), who, executor.slots, dashboard, "videos")
+            _run(executor, write_textures, tasks, running, progress)
     return len(missing)
 
 
@@ -185,12 +184,12 @@ def describe_videos(
     blocks = {_block_name(part, layout): tuple(part) for part in _cut(there)}
     found = {key: _read_block(home, key, len(part)) for key, part in blocks.items()}
     missing = [VideoTask(home.url, key, part, layout) for key, part in blocks.items() if found[key] is None]
-    home.sweep(held=False)
-    if missing:
-        count = sum(len(task.videos) for task in missing)
-        running = Running("descriptors", count, count, who, executor.slots, dashboard, "videos")
-        _run(executor, describe_block, missing, running, progress)
-        found |= {task.name: _read_block(home, task.name, len(task.videos)) for task in missing}
+    with home.swept(held=False):
+        if missing:
+            count = sum(len(task.videos) for task in missing)
+            running = Running("descriptors", count, count, who, executor.slots, dashboard, "videos")
+            _run(executor, describe_block, missing, running, progress)
+    found |= {task.name: _read_block(home, task.name, len(task.videos)) for task in missing}
     parts = [part for part in found.values() if part is not None]
     if len(parts) < len(blocks):
         lost = next(key for key, part in found.items() if part is None)

@@ -52,7 +52,8 @@ MEASURES = {
 """What is measured of a fit; NaN where it has no meaning for a method."""
 
 Measures = dict[str, Any]
-"""Numbers by the names of `MEASURES`; with them ``predicted`` and ``confidence`` of the test rows, where asked for."""
+"""Numbers by the names of `MEASURES`; where asked for, ``predicted`` and ``confidence`` of the test rows, and
+``objectives``, the objective after each alternation."""
 
 
 class FitFiles:
@@ -328,4 +329,13 @@ def _measure(opened: list[_Opened], settings: dict[str, Any], train: Rows, test:
     if settings["keep"]:
         measures["predicted"] = np.searchsorted(np.unique(labels), predicted).tolist()
         measures["confidence"] = None if confidence is None else confidence.round(6).tolist()
+        measures["objectives"] = _after_alternations(model) if isinstance(model, KernelClassifier) else []
     return measures
+
+
+def _after_alternations(model: KernelClassifier) -> list[float]:
+    """Return the objective after each alternation; the history of some methods has values in between."""
+    history = model.objective_history_
+    steps = max(1, len(history) // max(1, model.n_iter_))
+    values: list[float] = history[steps - 1 :: steps].tolist()
+    return values

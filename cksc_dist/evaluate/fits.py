@@ -115,8 +115,7 @@ def run_fits(
     keys = _keys(tasks, matrix.labels, digests)
     files = FitFiles(folder.url, name)
     # only the results of this name: others may run fits of their own, or add to the matrix, meanwhile
-    with Lease(files.folder, "fits") as lease:
-        swept = files.folder.sweep()
+    with Lease(files.folder, "fits") as lease, files.folder.swept() as swept:
         if swept:
             progress.note(f"removed {len(swept)} unfinished files of a run that was killed")
         files.load()
@@ -215,7 +214,9 @@ class _Work:
 def _tell(progress: Progress, task: FitTask, measures: Measures) -> None:
     """Tell of a final fit; those that tune say nothing about a method yet."""
     if set(task.coordinates) == {"method", "split"}:
-        progress.result(str(task.coordinates["method"]), int(task.coordinates["split"]), measures["accuracy"])
+        method, split = str(task.coordinates["method"]), int(task.coordinates["split"])
+        # the objectives were not kept by earlier releases
+        progress.result(method, split, measures["accuracy"], measures.get("objectives", ()))
 
 
 def _run_missing(work: _Work, missing: dict[str, FitTask], folder: Folder, run: RunSpec, client: Any) -> None:

@@ -117,7 +117,7 @@ class Protocol:
 def evaluate(
     store: str | Path | Folder,
     methods: Sequence[str] = tuple(METHODS),
-    protocol: Protocol = Protocol(),  # noqa: B008  frozen
+    protocol: Protocol = Protocol(),
     *,
     name: str = "evaluation",
     title: str = "",

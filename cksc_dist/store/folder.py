@@ -13,8 +13,8 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -348,6 +348,12 @@ class Folder:
         for name in left:
             self.remove(name)
         return left
+
+    @contextmanager
+    def swept(self, *, held: bool = True) -> Iterator[list[str]]:
+        """Sweep before some work and after it: a worker may die while the others go on. Gives what was there before."""
+        yield self.sweep(held=held)
+        self.sweep(held=held)
 
     def free_bytes(self) -> int | None:
         """Return how much room there is; None where nobody can say."""

@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +216,7 @@ def test_everything_is_passed_on() -> None:
     progress.advance(5, 7)
     progress.tick()
     progress.objective("model", 1.5)
-    progress.result("svm", 0, 0.9)
+    progress.result("cksc", 0, 0.9, [2.0, 1.0])
     progress.end()
     assert heard.calls == [
         ("note", "hello"),
@@ -224,7 +225,7 @@ def test_everything_is_passed_on() -> None:
         ("advance", 5, 7, 1),
         ("tick",),
         ("objective", "model", 1.5),
-        ("result", "svm", 0, 0.9),
+        ("result", "cksc", 0, 0.9, [2.0, 1.0]),
         ("end",),
     ]
 
@@ -316,11 +317,12 @@ def test_the_page_is_put_there_once_and_stands_in_the_navigation(client: Client)
     assert fetch(client.dashboard_link).count('<a href="cksc">') == 1
 
 
-def test_fits_tell_their_accuracy_those_of_earlier_runs_as_well(client: Client, tmp_path: Path) -> None:
+def test_fits_tell_their_accuracy_and_objective_those_of_earlier_runs_as_well(client: Client, tmp_path: Path) -> None:
     data = make_gestures(n_per_class=10)
     ingest(data, tmp_path / "store")
     compute_distances(tmp_path / "store")
-    tasks = [task for task in protocol_tasks(data.labels, n_splits=3) if set(task.coordinates) == {"method", "split"}]
+    found = [task for task in protocol_tasks(data.labels, n_splits=3) if set(task.coordinates) == {"method", "split"}]
+    tasks = [replace(task, keep=True) for task in found]
     assert len(tasks) == 3
     run_fits(tmp_path / "store", tasks[:2], name="final", run=RunSpec(executor="serial"))
     table = run_fits(tmp_path / "store", tasks, name="final", client=client)
@@ -329,6 +331,11 @@ def test_fits_tell_their_accuracy_those_of_earlier_runs_as_well(client: Client, 
         str(split): pytest.approx(float(table.accuracy.sel(split=split).item())) for split in range(3)
     }
     assert run["results"]["cksc"]["mean"] == pytest.approx(float(table.accuracy.mean()))
+    assert set(run["objectives"]) == {f"cksc, split {split}" for split in range(3)}
+    for split in range(3):
+        values = run["objectives"][f"cksc, split {split}"]["values"]
+        assert len(values) == int(table.n_iter.sel(split=split).item())
+        assert values == sorted(values, reverse=True)  # J never rises
 
 
 def test_a_client_that_vanishes_has_ended_its_run(client: Client) -> None:

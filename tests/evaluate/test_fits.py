@@ -251,6 +251,7 @@ def test_what_is_kept_of_a_fit_is_what_the_model_says(store: Path) -> None:
         predicted, shares = model.predict(rows), model.class_shares(rows).max(axis=1)
         assert classes[kept["predicted"]].tolist() == predicted.tolist()
         np.testing.assert_allclose(kept["confidence"], shares, atol=1e-6)
+        assert kept["objectives"] == model.objective_history_[1::2][: model.n_iter_].tolist()
         right = (predicted == LABELS[test]).tolist()
         at = table.sel(task.coordinates)
         assert float(at.macro_f1) == pytest.approx(naive_macro_f1(LABELS[test].tolist(), predicted.tolist()))

@@ -27,7 +27,8 @@ from cksc_dist.evaluate.extras import example_model, sweep
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.model_sections import decision_section
 from cksc_dist.evaluate.paper import TABLE2
-from cksc_dist.evaluate.report import write_report
+from cksc_dist.evaluate.report import write_joint_report, write_report
+from cksc_dist.evaluate.results import Evaluation
 from cksc_dist.io import make_gestures
 from cksc_dist.models import KKSVD
 from cksc_dist.models.training import train
@@ -657,3 +658,27 @@ def test_a_matrix_that_came_ready_has_no_series_to_draw(tmp_path: Path) -> None:
     assert (
         read.rows[1][1] == f"{100 * float(table.accuracy.sel({'method': 'cksc'}).mean()):.1f}"
     )  # one split: no spread
+
+
+def test_a_joint_report_is_drawn_again_only_where_it_would_be_another(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, drawn = tmp_path / "joint.html", list[str]()
+
+    def parts(folder: Folder, evaluation: Evaluation) -> list[str]:
+        drawn.append(evaluation.name)
+        return [f"<p>{evaluation.name}</p>"]
+
+    monkeypatch.setattr("cksc_dist.evaluate.report._evaluation_parts", parts)
+    for _ in range(2):
+        assert write_joint_report([template, template], path, title="Both", name="first") == path
+    assert drawn == ["first", "first"]
+    whole = path.read_bytes()
+    assert len(Read(whole.decode()).texts("h1")) == 3
+    path.write_bytes(whole[: len(whole) // 2])
+    write_joint_report([template, template], path, title="Both", name="first")
+    assert path.read_bytes() == whole
+    for other in ({"title": "All"}, {"title": "Both", "note": "a word"}, {"title": "Both", "name": "second"}):
+        drawn.clear()
+        write_joint_report([template, template], path, **({"name": "first"} | other))
+        assert len(drawn) == 2
