@@ -16,7 +16,7 @@ import dask
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist.progress import Progress
-from cksc_dist.dist.ship import code_for_late_workers, disagree, ship_code
+from cksc_dist.dist.ship import code_digest, code_for_late_workers, disagree, ship_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 
@@ -291,6 +291,9 @@ _LOOK = (
 ).replace("NAMES", repr([*MUST_AGREE, OWN]))
 
 
+_CODE = f'getattr(__import__("{OWN}.dist.ship", fromlist=["ship"]), "code_digest", str)()'
+
+
 def versions_here() -> dict[str, str]:
     """Return the versions of Python, of what must agree, and of this package, on this side."""
     names = (*MUST_AGREE, OWN)
@@ -325,4 +328,10 @@ def check_code(client: Client) -> list[str]:
         notes.append(
             f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there"
         )
+    for address, digest in _asked(client, eval, _CODE).items():
+        if digest != code_digest():
+            raise ClusterError(
+                f"worker {address} has {OWN} {here[OWN]} as it is here, but other code of it; both sides must run the "
+                "same: install it anew there, and start the worker again"
+            )
     return notes

@@ -21,7 +21,7 @@ from distributed import Client, SchedulerPlugin, WorkerPlugin
 
 from cksc_dist.errors import ClusterError
 
-__all__ = ["code_for_late_workers", "disagree", "ship_code"]
+__all__ = ["code_digest", "code_for_late_workers", "disagree", "ship_code"]
 
 
 def disagree(name: str, mine: str, other: str) -> bool:
@@ -133,6 +133,11 @@ def _package() -> tuple[str, dict[str, bytes], str]:
     files[f"{package.name}-{version(package.name)}.dist-info/METADATA"] = about.encode()
     digest = sha256(b"".join(name.encode() + content for name, content in files.items())).hexdigest()[:8]
     return package.name, files, digest
+
+
+def code_digest() -> str:
+    """Return a digest of this package's code: two of one version may differ while it is worked on."""
+    return _package()[2]
 
 
 def _register(client: Client, *plugins: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from cksc_dist.errors import CkscError, StoreError
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.kernel_copy import ARRAY, TOP, KernelCopy
+from cksc_dist.store.kernel_copy import ARRAY, SUMS, TOP, KernelCopy
 from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from cksc_dist.store.model_files import POINTER, files_of_a_model
@@ -141,7 +141,8 @@ def _kernel_copy(found: _Found, key: str) -> None:
     if not copy.listed:
         found.say(f"{top} is of an older release, which kept no digests", cure)
     found.known |= {f"{top}/{name}" for name in copy.listed}
-    found.known |= {f"{top}/{ARRAY}/c/{number}/0" for number in range(len(copy.edges))}
+    for number in range(len(copy.edges)):
+        found.known |= {f"{top}/{ARRAY}/c/{number}/0", f"{top}/{SUMS}/{number}"}
     found.known |= {each for each in found.there if re.fullmatch(rf"{top}/ridge-[^/]+\.json", each)}
     found.all(top, copy.faults(), cure)
 

@@ -3,11 +3,13 @@
     kernels/<key>/about.json       what it is the kernel of, with delta
     kernels/<key>/rows.npy         the rows of the matrix, ascending
     kernels/<key>/strips/kernel/   (row, col) Zarr array of chunks (`STRIP`, n), not compressed, with crc32c
+    kernels/<key>/sums/<strip>     the crc32c of a strip as it grows row by row, for rows that are read alone
     kernels/<key>/ridge-*.json     beta, once it has been computed for an alpha
 
 A chunk is a strip of whole rows, so that a single row is one small read at a known place (from square chunks it would
-take as many reads as there are chunks in a row). A strip is there or not: chunks appear whole. The key names the
-matrix, the series behind the rows, the rows and the settings of the kernel: a copy never serves for anything else.
+take as many reads as there are chunks in a row). A strip is there or not: chunks appear whole. The checksum of a strip
+is made row by row; with what it was before and after a row, that row is checked alone. The key names the matrix, the
+series behind the rows, the rows and the settings of the kernel: a copy never serves for anything else.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ ARRAY = "strips/kernel"
 
 STRIP = 64
 """Rows of a chunk: 5 MB at 20,000 samples in float32."""
+
+SUMS = "sums"
 
 CHECKSUM_BYTES = 4
 
@@ -106,6 +110,7 @@ class KernelCopy:
         self._lock, self._files = threading.Lock(), _OpenFiles()
         self._rows: dict[int, NDArray[Any]] = {}
         self._kept: dict[int, NDArray[Any]] = {}
+        self._sums: dict[int, list[int]] = {}
         self._top = None if self.folder.local is None else str(self.folder.local)
         about = self.folder.read_json("about.json")
         if about is None:
@@ -196,15 +201,18 @@ class KernelCopy:
 
     def missing(self) -> list[int]:
         """Return the numbers of the strips that are not there, or not whole."""
-        there = self.folder.files(f"{ARRAY}/c")
-        return [i for i in range(len(self.edges)) if there.get(f"{i}/0") != self._chunk_bytes]
+        there, sums = self.folder.files(f"{ARRAY}/c"), self.folder.files(SUMS)
+        whole = (self._chunk_bytes, STRIP * CHECKSUM_BYTES)
+        return [i for i in range(len(self.edges)) if (there.get(f"{i}/0"), sums.get(f"{i}")) != whole]
 
     def write_strip(self, number: int, values: NDArray[Any]) -> None:
         """Write a strip of rows; whole or not at all."""
         content = self._strip.array((self._chunk_bytes,), np.dtype(np.uint8))
         whole = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
         whole[: len(values)], whole[len(values) :] = values, np.nan
-        content[-CHECKSUM_BYTES:] = _checksum(content[:-CHECKSUM_BYTES])
+        sums = _growing_checksums(whole)
+        content[-CHECKSUM_BYTES:] = sums[-1:].view(np.uint8)
+        self.folder.write(f"{SUMS}/{number}", sums.tobytes())
         self.folder.write(self._chunk(number), content.data)
 
     def strip(self, begin: int, end: int) -> NDArray[Any]:
@@ -234,7 +242,7 @@ class KernelCopy:
         return whole
 
     def row(self, i: int) -> NDArray[Any]:
-        """Return a single row: one small read. Its checksum is that of its strip, which every pass compares."""
+        """Return a single row, with its checksum compared: one small read, and the sums of its strip once."""
         if (strip := self._kept.get(i // STRIP)) is not None:
             kept: NDArray[Any] = strip[i % STRIP]
             return kept
@@ -243,6 +251,9 @@ class KernelCopy:
                 return self._rows[i]
         content = page_aligned(self.n * self.dtype.itemsize)
         self._read(i // STRIP, i % STRIP * len(content), content)
+        sums = self._sums_of(i // STRIP)
+        if google_crc32c.extend(sums[i % STRIP], content) != sums[i % STRIP + 1]:
+            raise self._damaged(i // STRIP)
         values: NDArray[Any] = content.view(self.dtype)
         with self._lock:
             if (len(self._rows) + 1) * len(content) > ROW_BYTES and self._rows:
@@ -250,6 +261,16 @@ class KernelCopy:
                 self._rows.popitem()
             self._rows[i] = values
         return values
+
+    def _sums_of(self, number: int) -> list[int]:
+        """Return the checksum of a strip before its first row and after each."""
+        found = self._sums.get(number)
+        if found is None:
+            content = self.folder.read(f"{SUMS}/{number}") or b""
+            if len(content) != STRIP * CHECKSUM_BYTES:
+                raise self._damaged(number)
+            found = self._sums[number] = [0, *np.frombuffer(content, "<u4").tolist()]
+        return found
 
     def _read(self, number: int, start: int, content: NDArray[np.uint8]) -> None:
         """Fill an array with bytes of a chunk."""
@@ -276,9 +297,11 @@ class KernelCopy:
         """Read everything, and return what is damaged or missing."""
         bad = differing(self.folder, self.listed)
         bad += [name for name in self.folder.names("") if name.startswith("ridge-") and self._is_bad(name)]
-        for number, (begin, end) in enumerate(self.edges):
+        for number, (begin, _) in enumerate(self.edges):
             try:
-                self.strip(begin, end)
+                whole = self.strip(begin, begin + STRIP)
+                if self.folder.read(f"{SUMS}/{number}") != _growing_checksums(whole).tobytes():
+                    bad.append(f"{SUMS}/{number}")
             except StoreError:
                 bad.append(self._chunk(number))
             self._kept.clear()
@@ -338,3 +361,11 @@ class _OpenFiles:
 
 def _checksum(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.array([google_crc32c.value(content)], "<u4").view(np.uint8)
+
+
+def _growing_checksums(rows: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return the crc32c of the first row, of the first two, and so on; the last one is that of all."""
+    found, last = np.empty(len(rows), "<u4"), 0
+    for number, row in enumerate(rows):
+        found[number] = last = google_crc32c.extend(last, row)
+    return found

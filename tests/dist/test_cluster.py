@@ -19,6 +19,7 @@ from cksc_dist.dist.cluster import check_code, connected, memory_of_workers, slo
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.ingest import ingest
+from cksc_dist.dist.ship import code_digest
 from cksc_dist.errors import ClusterError
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import RunSpec
@@ -42,7 +43,13 @@ def store(tmp_path: Path) -> Path:
 class OtherSide:
     """In a client's place: tells of a scheduler and two workers with chosen versions, and evaluates nothing."""
 
-    def __init__(self, scheduler: dict[str, str | None] | None = None, worker: dict[str, str | None] | None = None):
+    def __init__(
+        self,
+        scheduler: dict[str, str | None] | None = None,
+        worker: dict[str, str | None] | None = None,
+        code: str | None = None,
+    ) -> None:
+        self._code = code_digest() if code is None else code
         names = ("numpy", "numba", "zarr", "dask", "cksc_dist")
         same: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
         same["python"] = platform.python_version()
@@ -52,8 +59,8 @@ class OtherSide:
     def run_on_scheduler(self, *_: object) -> dict[str, str | None]:
         return self._scheduler
 
-    def run(self, *_: object, on_error: str = "raise") -> dict[str, Any]:
-        return self._workers
+    def run(self, _: object, look: str, on_error: str = "raise") -> dict[str, Any]:
+        return dict.fromkeys(self._workers, self._code) if look == cluster_module._CODE else self._workers
 
 
 class DyingSide:
@@ -112,6 +119,20 @@ def test_any_difference_of_this_package_is_an_error() -> None:
     other = with_other("cksc_dist", 2)
     with pytest.raises(ClusterError, match=f"tcp://10.0.0.7:9000 has cksc_dist {other}, but here it is"):
         check_code(OtherSide(worker={"cksc_dist": other}))
+
+
+def test_other_code_of_the_same_version_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = r"tcp://10\.0\.0\.7:9000 has cksc_dist .* as it is here, but other code of it; .* install it anew there"
+    with pytest.raises(ClusterError, match=words):
+        check_code(OtherSide(code=""))  # as one answers that knows of no digest
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        assert check_code(client) == []
+        monkeypatch.setattr(cluster_module, "code_digest", lambda: "another")
+        with pytest.raises(ClusterError, match="but other code of it"):
+            check_code(client)
 
 
 def test_a_missing_library_is_an_error_that_says_which_and_where() -> None:
