@@ -137,6 +137,8 @@ def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge
     forget_metadata(folder, files.group)
     Ledger(folder, files.fingerprint).clear()  # whose chunks are about to go
     root = zarr.open_group(folder.zarr(), mode="r+")
+    # the group above all matrices first: one below a group that is not there would look like damage
+    root.require_group(TOP)
     # the attributes come last: a group without them was cut off while it was made
     group = root.create_group(files.group, overwrite=True)
     group.create_array(

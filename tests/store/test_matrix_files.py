@@ -176,6 +176,19 @@ def test_no_store_has_no_matrices(folder: Folder) -> None:
         find_matrices(folder)
 
 
+def test_the_group_above_all_matrices_is_there_before_any_of_them(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise whoever looks meanwhile, or after a kill, would take it for damage."""
+    write_series(folder, made())
+    with killed_at(monkeypatch, zarr.Group, "create_group"):
+        create_matrix(folder, SPEC, open_series(folder), 4)
+    folder.write(f"distances/{fingerprint(SPEC)}/zarr.json.0.partial", b"")
+    assert find_matrices(folder) == {}
+    create_matrix(folder, SPEC, open_series(folder), 4)
+    assert list(find_matrices(folder)) == [fingerprint(SPEC)]
+
+
 def test_a_matrix_that_was_cut_off_while_it_was_made_is_left_out_and_made_anew(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
