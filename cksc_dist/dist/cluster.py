@@ -73,7 +73,7 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
     with dask.config.set(_CONFIG), _quiet():
         if run.scheduler is not None:
             plain = _check_encryption(run)
-            with _client_of(run.scheduler) as client:
+            with _client_of(run.scheduler) as client, _loss_in_words(client):
                 if plain and run.scheduler not in _warned:
                     _warned.add(run.scheduler)
                     warnings.warn(plain, stacklevel=3)
@@ -184,19 +184,24 @@ def working_client(run: RunSpec, workers: int, client: Any, progress: Progress) 
     given = client is not None or run.scheduler is not None
     if not given:
         progress.note(f"starting a cluster of {workers} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, workers) as found:
-        try:
-            for warning in check_code(found) if given else ():
-                progress.note(f"warning: {warning}")
-            with progress.on(found):
-                yield found
-        except (OSError, TimeoutError) as error:
-            if found.status == "running":
-                raise
-            raise ClusterError(
-                f"the scheduler went away ({error}); what is done is kept: start it again, then run the same command "
-                "again"
-            ) from error
+    with nullcontext(client) if client is not None else connected(run, workers) as found, _loss_in_words(found):
+        for warning in check_code(found) if given else ():
+            progress.note(f"warning: {warning}")
+        with progress.on(found):
+            yield found
+
+
+@contextmanager
+def _loss_in_words(client: Client) -> Iterator[None]:
+    """Say that the scheduler has gone, whichever way that shows."""
+    try:
+        yield
+    except (OSError, TimeoutError) as error:
+        if client.status == "running":
+            raise
+        raise ClusterError(
+            f"the scheduler went away ({error}); what is done is kept: start it again, then run the same command again"
+        ) from error
 
 
 def _near_client(cluster: LocalCluster) -> Client:

@@ -102,20 +102,14 @@ class DaskExecutor:
             if found:
                 self._slots, self._last_worker = found, self._asked
             elif self._asked - self._last_worker > AWAY_SECONDS:
-                raise ClusterError(
-                    f"the scheduler has had no workers for {AWAY_SECONDS:.0f} s; what is done is kept: start some, "
-                    "then run the same command again"
-                )
+                raise self._deserted()
         return self._slots
 
     def sample(self, url: str, plan: Plan) -> Rate:
         """Take the timed sample on every worker at the same time; it also compiles there."""
         rates: list[Rate] = []
         for attempt in itertools.count():
-            with self._words():
-                workers = list(self._client.nthreads())
-            if not workers:
-                raise ClusterError("the scheduler has no workers; start some with: dask worker ADDRESS")
+            workers = self._workers_in_time()
             futures = {
                 worker: self._client.submit(
                     _sample_on_worker,
@@ -132,9 +126,19 @@ class DaskExecutor:
             rates = self._results_of_the_living(futures)
             if rates:
                 break
-            with self._words(), suppress(TimeoutError):  # all of them died: others may take their place
-                self._client.wait_for_workers(1, timeout=AWAY_SECONDS)
         return average(rates)
+
+    def _workers_in_time(self) -> list[str]:
+        """Return the addresses of the workers; where all have died, others may take their place."""
+        end = time.monotonic() + AWAY_SECONDS
+        while True:
+            with self._words():
+                workers = list(self._client.nthreads())
+            if workers:
+                return workers
+            if time.monotonic() > end:
+                raise self._deserted()
+            time.sleep(LOOK_SECONDS / 5)
 
     def _results_of_the_living(self, futures: dict[str, Future]) -> list[Any]:
         """Return the results of tasks that were sent to one worker each; of a worker that died, there may be none.
@@ -296,6 +300,12 @@ class DaskExecutor:
             self._last_seen = time.monotonic()
         elif self._client.status == "closed" or time.monotonic() - self._last_seen > AWAY_SECONDS:
             raise self._gone()
+
+    def _deserted(self) -> ClusterError:
+        return ClusterError(
+            f"the scheduler has had no workers for {AWAY_SECONDS:.0f} s; what is done is kept: start some with: dask "
+            "worker ADDRESS, then run the same command again"
+        )
 
     def _gone(self) -> ClusterError:
         return ClusterError(

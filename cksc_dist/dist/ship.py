@@ -8,6 +8,7 @@ into the results of the others, and nobody would know.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -22,6 +23,9 @@ from distributed import Client, SchedulerPlugin, WorkerPlugin
 from cksc_dist.errors import ClusterError
 
 __all__ = ["code_digest", "code_for_late_workers", "disagree", "ship_code"]
+
+TRIES = 10
+PAUSE_SECONDS = 1.0
 
 
 def disagree(name: str, mine: str, other: str) -> bool:
@@ -146,8 +150,20 @@ def _register(client: Client, *plugins: Any) -> None:
     cloudpickle.register_pickle_by_value(here)
     try:
         for plugin in plugins:
-            client.register_plugin(plugin)
+            _register_patiently(client, plugin)
     except RuntimeError as error:
         raise ClusterError(str(error)) from error
     finally:
         cloudpickle.unregister_pickle_by_value(here)
+
+
+def _register_patiently(client: Client, plugin: Any) -> None:
+    """Register a plugin, again where a worker died while it was told of it."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            client.register_plugin(plugin)
+            return
+        except OSError:
+            if client.status != "running" or not tries_left:
+                raise
+        time.sleep(PAUSE_SECONDS)

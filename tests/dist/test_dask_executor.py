@@ -281,11 +281,12 @@ def test_a_slow_task_is_no_straggler_while_there_is_other_work(
     assert executor.backups <= 1
 
 
-def test_a_scheduler_without_workers_is_told_at_once() -> None:
+def test_a_scheduler_without_workers_is_told_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "AWAY_SECONDS", 1.0)
     with (
         LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as client,
-        pytest.raises(ClusterError, match="no workers; start some with: dask worker"),
+        pytest.raises(ClusterError, match=r"no workers for 1 s; .* start some with: dask worker .* same command again"),
     ):
         within(ENOUGH, lambda: DaskExecutor(client).sample("nowhere", None))  # type: ignore[arg-type]  # not looked at
 
@@ -381,3 +382,20 @@ def test_the_last_workers_may_die_in_the_timed_sample_and_others_take_their_plac
     rate = within(ENOUGH, lambda: DaskExecutor(mortal_client).sample("nowhere", None))  # type: ignore[arg-type]
     assert len(list(tmp_path.iterdir())) == 2
     assert rate == Rate(2.0, 1.0, 1.0)
+
+
+class Deserted:
+    """In a client's place: has workers only after it was asked a few times."""
+
+    def __init__(self, asked: int) -> None:
+        self.left = asked
+
+    def nthreads(self) -> dict[str, int]:
+        self.left -= 1
+        return {} if self.left else {"tcp://127.0.0.1:1": 1}
+
+
+def test_workers_that_are_all_away_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_executor, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(dask_executor, "AWAY_SECONDS", 60.0)
+    assert DaskExecutor(Deserted(5))._workers_in_time() == ["tcp://127.0.0.1:1"]

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed.comm.core import CommClosedError
 
 from cksc_dist import open_matrix, pairwise_dtw
+from cksc_dist.dist import ship
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Progress
@@ -88,3 +90,26 @@ def test_code_is_sent_where_it_is_missing(foreign_cluster: str, tmp_path: Path) 
     assert any(
         re.search(r"not installed on the scheduler and 1 more places: its code was sent", text) for text in notes.texts
     )
+
+
+class Dying:
+    """In a client's place: of the workers that are told of a plugin, so many die meanwhile."""
+
+    def __init__(self, deaths: int, status: str = "running") -> None:
+        self.deaths, self.status, self.tries = deaths, status, 0
+
+    def register_plugin(self, plugin: object) -> None:
+        self.tries += 1
+        if self.tries <= self.deaths:
+            raise CommClosedError("Stream is closed")
+
+
+def test_a_worker_that_dies_while_the_code_is_brought_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ship, "PAUSE_SECONDS", 0.0)
+    patient = Dying(3)
+    ship._register(patient, object())  # type: ignore[arg-type]  # a client's place
+    assert patient.tries == 4
+    for client, tries in ((Dying(1, "closed"), 1), (Dying(99), ship.TRIES)):
+        with pytest.raises(CommClosedError):
+            ship._register(client, object())  # type: ignore[arg-type]
+        assert client.tries == tries

@@ -204,6 +204,21 @@ def test_a_process_that_may_not_be_looked_at_is_alive(folder: Folder, monkeypatc
         torn(record(process="one")),
         torn(record(host="elsewhere", heartbeat="now")),
     ],
+    # some hold times and processes: their names must be the same whoever collects them
+    ids=[
+        "empty",
+        "brace",
+        "null",
+        "list",
+        "nothing",
+        "nobody",
+        "bytes",
+        "host",
+        "no-birth",
+        "no-purpose",
+        "process-in-words",
+        "beat-in-words",
+    ],
 )
 def test_a_damaged_lock_is_nobodys(folder: Folder, content: bytes, quick: None) -> None:
     folder.write(KEY, content)
