@@ -151,6 +151,7 @@ def _tile_map() -> tuple[Any, ColumnDataSource]:
     plot.image("image", x=0, y=0, dw="size", dh="size", color_mapper=colors, source=source)
     _plain(plot)
     plot.xaxis.axis_label = "block of series"
+    plot.xaxis.ticker.min_interval = plot.yaxis.ticker.min_interval = 1
     return plot, source
 
 
@@ -167,8 +168,8 @@ def _curves() -> tuple[Any, ColumnDataSource, ColumnDataSource]:
     plot.multi_line("x", "y", color="color", line_width=2, source=lines, legend_field="fit")
     plot.scatter("x", "y", color="color", size=5, source=points)
     plot.legend.label_text_font_size = "11px"
-    plot.legend.background_fill_alpha = 0.7
     plot.legend.border_line_color = None
+    plot.add_layout(plot.legend[0], "right")  # beside the curves, which may be anywhere
     _plain(plot)
     plot.xaxis.axis_label = "alternation"
     plot.xaxis.ticker.min_interval = 1
