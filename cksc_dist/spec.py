@@ -67,9 +67,11 @@ def check_number(name: str, value: Any, low: float, high: float, *, open_low: bo
 
 
 def check_count(name: str, value: Any, low: int = 1) -> None:
-    """Raise an InputError unless the value is a whole number of at least ``low``."""
+    """Raise an InputError unless the value is a whole number of at least ``low``, of 64 bits."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise InputError(f"{name}={value!r}: must be a whole number of at least {low}")
+    if int(value) >= 2**63:
+        raise InputError(f"{name}={str(value)[:30]}: must be below 2**63")
 
 
 def _settle(spec: Any, kind: type[int] | type[float], *names: str) -> None:

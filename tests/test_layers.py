@@ -12,13 +12,14 @@ import pytest
 import cksc_dist
 
 PACKAGE = Path(cksc_dist.__file__).parent
-BASE = {"errors", "spec", "series"}
+BASE = {"errors", "spec", "series", "processes"}
 
 # what each part may import of this package, besides itself
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "spec": {"errors"},
     "series": {"errors"},
+    "processes": set(),
     "maths": BASE,
     "io": BASE | {"maths"},
     "store": BASE | {"maths"},
@@ -38,6 +39,7 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "errors": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "spec": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "series": CLUSTER | STORAGE | LEARNING | {"numba", "scipy"},
+    "processes": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "maths": CLUSTER | STORAGE | LEARNING,
     "io": CLUSTER | STORAGE | LEARNING,
     "store": CLUSTER | LEARNING,

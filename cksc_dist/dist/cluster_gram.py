@@ -31,9 +31,9 @@ from cksc_dist.maths.codes import Dictionary
 from cksc_dist.maths.gram import Gram, MemoryGram, StripGram, Weights, joined
 from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
+from cksc_dist.processes import is_of_the_dead, signature
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.kernel_copy import KernelCopy
-from cksc_dist.store.lease import is_of_the_dead, signature
 
 __all__ = ["ClusterGram", "cut"]
 

@@ -72,6 +72,7 @@ class _Flight:
     number: int
     task: Any
     copies: list[Future] = field(default_factory=list)
+    lightened: int = 0
     sent: float = field(default_factory=time.monotonic)
 
 
@@ -204,6 +205,8 @@ class DaskExecutor:
                     continue  # the slower of two copies
                 done = self._result(future, flight)
                 if done is None:
+                    if not flight.copies:  # it was too heavy for the workers
+                        self._send(prefix, function, [flight], flights, finished)
                     continue
                 del flights[flight.number]
                 durations.append(done[1])
@@ -228,7 +231,8 @@ class DaskExecutor:
         """Submit tasks in one message, which costs much less than one by one; to a worker, if one is named."""
         if not new:
             return
-        keys = [f"{prefix}-{flight.number}-{len(flight.copies)}" for flight in new]
+        # no key is used twice
+        keys = [f"{prefix}-{flight.number}-{COPIES * flight.lightened + len(flight.copies)}" for flight in new]
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
         functions, arguments = [function] * len(new), [flight.task for flight in new]
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):  # it is meant to be sent
@@ -265,7 +269,11 @@ class DaskExecutor:
             self._send(prefix, function, [flight], flights, finished, worker)
 
     def _result(self, future: Future, flight: _Flight) -> tuple[Any, float] | None:
-        """Return what a task gave, and its seconds; None where a copy of it still runs."""
+        """Return what a task gave, and its seconds; None where a copy of it still runs, or is to be sent.
+
+        Workers that die again and again at a task are most likely killed because it takes too much memory, which they
+        cannot tell any more: it is sent again in a form that takes less, where there is one.
+        """
         if future.status == "finished":
             with self._words():
                 done: tuple[Any, float] = future.result()
@@ -278,6 +286,11 @@ class DaskExecutor:
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
+                lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
+                if lighter is not None:
+                    flight.task, flight.copies = lighter, []
+                    flight.lightened += 1
+                    return None
                 raise ClusterError(
                     f"workers die again and again at {flight.task} ({error}); look at their logs and memory, then run "
                     "the same command again"

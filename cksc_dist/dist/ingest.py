@@ -19,10 +19,11 @@ from cksc_dist.maths.metrics import check_metric, check_not_overflowing
 from cksc_dist.series import SeriesSet, is_text, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.grid import Tile
 from cksc_dist.store.layout import check_store, is_store
 from cksc_dist.store.lease import Lease
-from cksc_dist.store.ledger import Blocks, Ledger
-from cksc_dist.store.matrix_files import create_matrix, find_matrices, remove_matrix
+from cksc_dist.store.ledger import Blocks, Ledger, checksum
+from cksc_dist.store.matrix_files import MatrixFiles, create_matrix, find_matrices, remove_matrix
 from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
     GROUP,
@@ -140,7 +141,9 @@ def ingest_distances(
     if row_labels.dtype.kind not in "Uiub":
         raise InputError(f"labels are of type {row_labels.dtype}; use str, int or bool, all of one kind")
     if is_store(folder) and not replace:
-        _check_free(folder, alone=data is None)
+        known = _ready_already(folder, matrix, None if data is not None else (row_labels, rows))
+        if known:
+            return known
     if data is not None:
         ingest(data, folder, replace=replace)
     with Lease(folder, "ingest"):
@@ -157,12 +160,36 @@ def _check_names(data: SeriesSet, labels: NDArray[Any] | None, ids: NDArray[np.s
             raise InputError(f"the {what} beside the distances are not those of the series; bring both in one order")
 
 
-def _check_free(folder: Folder, alone: bool) -> None:
-    """Raise a StoreError where a ready matrix would take the place of something else."""
-    if alone and _has_series(folder):
-        raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
-    if any(files.spec.metric == "external" for files in find_matrices(folder).values()):
-        raise StoreError(f"{folder.url} holds a ready matrix already; choose another store, or --replace")
+def _ready_already(folder: Folder, matrix: NDArray[Any], names: tuple[NDArray[Any], NDArray[Any]] | None) -> str:
+    """Return the fingerprint of just this matrix, where it is there; empty where it may be written.
+
+    Raises a StoreError where it would take the place of something else. What an earlier call was cut off in is nothing
+    else: rows of the same names without series, and a ready matrix that is not whole.
+    """
+    if names is not None and _has_series(folder):
+        series = open_series(folder)
+        told = (series.labels.tolist(), series.ids.tolist())
+        if series.dims or told != (names[0].tolist(), names[1].tolist()):
+            raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
+    for name, files in find_matrices(folder).items():
+        entries = Ledger(folder, name).load().entries if files.spec.metric == "external" else {}
+        if entries and set(entries) == set(files.grid.all_tiles()):
+            if files.spec.dtype == str(matrix.dtype) and len(matrix) == files.grid.n:
+                tiles = ((entry, _upper(matrix, files, tile)) for tile, entry in entries.items())
+                if all(entry.checksum == checksum(values) for entry, values in tiles):
+                    return name
+            raise StoreError(f"{folder.url} holds a ready matrix already; choose another store, or --replace")
+    return ""
+
+
+def _upper(matrix: NDArray[Any], files: MatrixFiles, tile: Tile) -> NDArray[Any]:
+    """Return the values of a tile: equal up to rounding below the diagonal, the upper half of a matrix counts."""
+    (top, bottom), (left, right) = (files.grid.rows(block) for block in tile)
+    values = np.ascontiguousarray(matrix[top:bottom, left:right])
+    if tile[0] == tile[1]:
+        upper = np.triu(values, 1)
+        values = upper + upper.T
+    return values
 
 
 def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
@@ -176,12 +203,7 @@ def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
     ledger, blocks = Ledger(folder, files.fingerprint), Blocks(files.grid, series.digests)
     for tile in files.grid.all_tiles():
         begin = time.perf_counter()
-        (top, bottom), (left, right) = (files.grid.rows(block) for block in tile)
-        # equal up to rounding below the diagonal: the upper half counts
-        values = np.ascontiguousarray(matrix[top:bottom, left:right])
-        if tile[0] == tile[1]:
-            upper = np.triu(values, 1)
-            values = upper + upper.T
+        values = _upper(matrix, files, tile)
         files.write_tile(tile, values)
         entry = blocks.entry(tile, values, begun=begin, worker=None, computed=0)
         ledger.mark(tile, entry)

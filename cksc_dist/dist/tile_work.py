@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -64,6 +64,11 @@ class TileTask:
 
     def __str__(self) -> str:
         return f"the task of tiles {', '.join(str(todo.tile) for todo in self.todo[:3])}"
+
+    def lighter(self) -> TileTask | None:
+        """Return the same work with half as many series at a time; None where there are no fewer."""
+        piece = _half(self.piece or self.edge)
+        return None if piece is None else replace(self, piece=piece)
 
 
 class _BlockCache:
@@ -148,11 +153,16 @@ def _values_in_pieces(opened: _Opened, tile: Tile, piece: int | None, old: NDArr
         except MemoryError:
             _CACHE.clear()
             last = piece or grid.edge
-        if last <= LANES:
+        piece = _half(last)
+        if piece is None:
             raise PlanError(
                 f"memory runs out even with {last} series at a time; start fewer workers, each with more memory"
             )
-        piece = max(LANES, last // 2 // LANES * LANES)
+
+
+def _half(count: int) -> int | None:
+    """Return half as many series, in whole registers; None where there are no fewer."""
+    return None if count <= LANES else max(LANES, count // 2 // LANES * LANES)
 
 
 def _kept_values(files: MatrixFiles, todo: Todo) -> NDArray[Any] | None:

@@ -26,9 +26,9 @@ from cksc_dist.errors import InputError, ReadError, StoreError
 from cksc_dist.io.textures import TextureSpec, texture_path, write_texture
 from cksc_dist.io.videos import Layout, VideoFile, read_video
 from cksc_dist.maths.local_patterns import KINDS, describe_video
+from cksc_dist.processes import signature
 from cksc_dist.series import SeriesSet
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.lease import signature
 
 __all__ = ["Described", "describe_videos", "make_textures"]
 

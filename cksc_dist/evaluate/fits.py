@@ -326,6 +326,7 @@ def write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
     stored = table.assign_coords({name: text[name] for name in text if name in table.coords})
     encoding = {name: {"compressors": _codecs(stored[name].dtype)} for name in stored.variables}
     try:
+        folder.sweep(held=False)
         forget_table(folder, name)
         folder.patiently(
             lambda: stored.to_zarr(

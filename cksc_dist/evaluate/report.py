@@ -27,9 +27,9 @@ from cksc_dist.evaluate.paper import TABLE2
 from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.models import load_model
+from cksc_dist.processes import is_of_the_dead, signature
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import is_store
-from cksc_dist.store.lease import is_of_the_dead, signature
 from cksc_dist.store.model_files import model_digest
 from cksc_dist.store.series_files import open_series
 from cksc_dist.store.trouble import named_trouble

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 
 from cksc_dist.series import is_text
@@ -40,6 +41,7 @@ def load_npz(handle: BinaryIO, keys: Sequence[str]) -> tuple[dict[str, NDArray[A
     try:
         with ZipFile(handle) as archive:
             members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+            _check_memory(sum(members[key].file_size for key in keys if key in members))
             arrays = {}
             for key in keys:
                 if key in members:
@@ -50,6 +52,15 @@ def load_npz(handle: BinaryIO, keys: Sequence[str]) -> tuple[dict[str, NDArray[A
             return arrays, list(members)
     except Exception as error:  # of zipfile, zlib and lzma as well
         raise ValueError(_words(error)) from error
+
+
+def _check_memory(size: int) -> None:
+    """Raise a ValueError for what swells to more than memory holds: of zeros, a thousand bytes are packed into one."""
+    free = psutil.virtual_memory().available
+    if size > free // 2:
+        raise ValueError(
+            f"unpacked it takes {size:,} bytes, more than half of the {free:,} bytes of memory that are free"
+        )
 
 
 def _words(error: Exception) -> str:

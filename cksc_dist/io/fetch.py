@@ -29,6 +29,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 from cksc_dist.errors import CkscError, InputError
 from cksc_dist.io.read import read
+from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.series import SeriesSet
 
 __all__ = ["ARCHIVE", "NAMES", "VARIABLE", "FetchError", "Fetched", "fetch"]
@@ -482,7 +483,8 @@ def _stage(target: Path) -> Iterator[Path]:
             if not folder.exists():
                 folder.mkdir()
                 made.append(folder)
-        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent))
+        _remove_left_over(target)
+        stage = Path(tempfile.mkdtemp(prefix=f".{target.name}.{signature()}.", suffix=".part", dir=target.parent))
         try:
             yield stage
             done = True
@@ -517,6 +519,16 @@ def _read(fresh: Path, url: str) -> tuple[SeriesSet | None, str]:
         except InputError:
             told = str(error).replace(f"{fresh}{os.sep}", "")
             raise FetchError(f"{url}: what it holds cannot be read: {told}; {_NOTHING_KEPT}") from error
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove what processes left that were killed while they fetched the same; the set they would replace stays."""
+    form = re.compile(rf"\.{re.escape(target.name)}\.({SIGNATURE})\.\w+\.part")
+    for path in target.parent.glob(".*.part"):
+        if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1]):
+            if (path / "old").exists() and not target.exists():
+                (path / "old").rename(target)
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _put(fresh: Path, target: Path, old: Path, replace: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
@@ -67,7 +68,9 @@ def load_variables(
     """
     content = _checked_content(path)
     try:
-        variables = loadmat(BytesIO(content), variable_names=[*required, *optional])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)  # "returned data may be corrupt"
+            variables = loadmat(BytesIO(content), variable_names=[*required, *optional])
     except Exception as error:  # damaged bytes end in any of a dozen kinds of exception inside scipy
         raise _unreadable(path, error) from error
     if not set(required) <= variables.keys():

@@ -18,7 +18,7 @@ _HEADER = 128
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED, _UTF8 = 1, 5, 6, 14, 15, 16
 _NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
 _LETTERS = _NUMBERS | {16, 17, 18}
-_CELL, _STRUCT, _CHAR = 1, 2, 4
+_CELL, _STRUCT, _CHAR, _SPARSE = 1, 2, 4, 5
 _NUMERIC_CLASSES = range(6, 16)
 
 
@@ -86,8 +86,14 @@ def _check_matrix(body: memoryview, order: str) -> None:
         (width,) = struct.unpack(f"{order}I", rest[0][1])
         _require(width > 0 and not len(rest[1][1]) % width, "the names of fields")
         _check_children(rest[2:], math.prod(shape) * (len(rest[1][1]) // width), order)
+    elif kind == _SPARSE:  # rows, columns and values
+        good = len(rest) == 3 + is_complex and all(code in _NUMBERS for code, _ in rest)
+        _require(good, "the numbers of a sparse matrix")
     else:
         _require(all(code in _LETTERS | {_MATRIX} for code, _ in rest), "a type of data")
+        for code, inner in rest:
+            if code == _MATRIX:
+                _check_matrix(inner, order)
 
 
 def _check_children(children: list[tuple[int, memoryview]], count: int, order: str) -> None:

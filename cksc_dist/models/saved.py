@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.errors import ModelFileError
+from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.series import is_text
 
-__all__ = ["check_saved", "holding_together", "saved_classes"]
+__all__ = ["check_array", "check_saved", "check_sparse_rows", "holding_together", "saved_classes"]
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -114,6 +115,25 @@ def _check_input(arrays: Arrays, n: int, s: int) -> None:
             count = len(arrays[f"{found}_eigenvalues"]) if end != "train" else 0
             shape = {"train": (kept,), "vectors": (kept, count), "eigenvalues": (count,), "weight": ()}[end]
             _require(array.shape == shape, f"{name} has shape {array.shape}, not {shape}")
+
+
+def check_array(name: str, array: NDArray[Any], kind: str, shape: tuple[int, ...], most: int | None = None) -> None:
+    """Raise a ValueError unless an array has a type and shape, and finite values or, below ``most``, positions."""
+    _require(array.dtype.str[1:] == kind and array.shape == shape, f"{name}: {array.dtype} {array.shape}, not {shape}")
+    _require(kind[0] == "i" or bool(np.isfinite(array).all()), f"{name} has a value that is not finite")
+    if most is not None:
+        _check_positions({name: array}, name, most)
+
+
+def check_sparse_rows(name: str, rows: SparseRows, shape: tuple[int, int], most: int) -> None:
+    """Raise a ValueError unless rows with few non-zeros have a shape, and positions below ``most`` that ascend."""
+    check_array(f"{name}_values", rows.values, "f8", shape)
+    check_array(f"{name}_counts", rows.counts, "i8", shape[:1], shape[1] + 1)
+    used = np.arange(shape[1]) < rows.counts[:, None]
+    check_array(f"{name}_indices", rows.indices, "i8", shape)
+    _check_positions({name: rows.indices[used]}, name, most)
+    ascending = np.diff(rows.indices, axis=1)[used[:, 1:]] > 0
+    _require(bool(ascending.all()) and bool((rows.indices[~used] == -1).all()), f"the positions of {name}")
 
 
 def _check_sparse(arrays: Arrays, name: str, most: int) -> None:

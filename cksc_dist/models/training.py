@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from sklearn.utils import check_random_state
 
 from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.progress import Progress
-from cksc_dist.errors import InputError, ModelFileError, StoreBusyError
-from cksc_dist.maths.cksc import State, alternate
+from cksc_dist.errors import InputError, ModelFileError, StoreBusyError, StoreError
+from cksc_dist.maths.cksc import TERMS, State, alternate
 from cksc_dist.maths.codes import Objective
 from cksc_dist.maths.kernel import gaussian_kernel
 from cksc_dist.maths.ridge import Ridge, ridge
@@ -36,6 +37,7 @@ from cksc_dist.models.cksc import CKSC, check_classes
 from cksc_dist.models.distance_kernel import DistanceKernel
 from cksc_dist.models.kernel_classifier import Checked
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
+from cksc_dist.models.saved import check_array, check_sparse_rows
 from cksc_dist.models.stored_kernel import PLACES, Place, StoredKernel, stored_kernel
 from cksc_dist.series import Ragged
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count, check_number
@@ -198,7 +200,7 @@ def train(
                 checkpoints.save(now.n_iter, *_saved(now))
             speaker.restart()
 
-        state = None if further else _state_of(latest)
+        state = None if further else _state_of(latest, len(chosen), len(classes), spec, own.url)
         del latest
         resumed = 0 if state is None else state.n_iter
         if state is not None:
@@ -263,8 +265,10 @@ def _held(folder: Folder) -> Iterator[Lease]:
         with Lease(folder, "training") as lease:
             yield lease
     finally:
-        if not folder.files(""):
-            folder.remove_all()
+        if folder.local is not None:
+            # the folder alone, while it is empty: another training of the same name may begin in it by now
+            with suppress(OSError):
+                folder.local.rmdir()
 
 
 def _tidy_up(model: str | Path, training: str) -> None:
@@ -340,15 +344,35 @@ def _saved(state: State) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     }
 
 
-def _state_of(checkpoint: Any) -> State | None:
-    """Return the state of a checkpoint; None where there is none."""
+def _state_of(checkpoint: Any, n: int, n_classes: int, spec: ModelSpec, url: str) -> State | None:
+    """Return the state of a checkpoint; None where there is none.
+
+    A checksum tells of damage, but whoever makes a checkpoint makes its checksum, and compiled code does not look
+    whether a position is one.
+    """
     if checkpoint is None:
         return None
-    _, arrays, settings = checkpoint
-    atoms, codes = (
-        SparseRows(*(arrays[f"{name}_{part}"] for part in SparseRows._fields)) for name in ("atoms", "codes")
-    )
-    return State(atoms, arrays["KU"], codes, arrays["home"], history=arrays["history"], **settings)
+    number, arrays, settings = checkpoint
+    try:
+        atoms, codes = (
+            SparseRows(*(arrays[f"{name}_{part}"] for part in SparseRows._fields)) for name in ("atoms", "codes")
+        )
+        state = State(atoms, arrays["KU"], codes, arrays["home"], history=arrays["history"], **settings)
+        k = len(state.KU)
+        check_sparse_rows("atoms", atoms, (k, spec.sparsity), n)
+        check_sparse_rows("codes", codes, (n, spec.sparsity), k)
+        check_array("KU", state.KU, "f8", (k, n))
+        check_array("history", state.history, "f8", (2 * number, len(TERMS)))
+        check_array("home", state.home, "i8", (k,), n_classes)
+        if k < 1 or state.n_iter != number or not 0.0 <= float(state.beta) < inf:
+            raise ValueError("settings that are none")
+        if not type(state.settled) is type(state.converged) is bool:
+            raise ValueError("an end that is none")
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"checkpoint {number} in {url} does not hold together ({error}); begin again with --from-scratch"
+        ) from error
+    return state
 
 
 def _ridge(ready: StoredKernel, y: Index, n_classes: int, spec: ModelSpec, progress: Progress) -> Ridge:
@@ -356,8 +380,10 @@ def _ridge(ready: StoredKernel, y: Index, n_classes: int, spec: ModelSpec, progr
     classes = hashlib.sha256(y.astype("<i8").tobytes()).hexdigest()[:8]
     name = f"{spec.alpha!r}-{classes}"
     kept = None if ready.copy is None else ready.copy.ridge(name)
-    if kept is not None:
-        found = Ridge(**kept)
+    with suppress(TypeError, ValueError):  # it is whatever somebody has put there
+        found = Ridge(**(kept or {}))
+        if not all(isinstance(value, int | float) and isfinite(value) for value in found) or found.beta < 0:
+            raise ValueError
         progress.note(f"beta {found.beta:.6g}, kept with the kernel copy")
         return found
     begin = time.perf_counter()

@@ -15,13 +15,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from cksc_dist.errors import StoreError
+from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore
 
 __all__ = ["Folder", "Waiting"]
@@ -35,7 +36,7 @@ MANY = 500
 PARTIAL = ".partial"
 """How unfinished files end, of this module and of Zarr's own local store."""
 
-UNFINISHED = re.compile(r"\.([0-9a-f]{8}-\d+-\d+)\.[0-9a-f]{32}\.partial$")
+UNFINISHED = re.compile(rf"\.({SIGNATURE})\.[0-9a-f]{{32}}\.partial$")
 """How those of this module end, with a word for the process that writes."""
 
 OTHERS = ("kernels/", "models/", "fits/", "results/")
@@ -163,23 +164,34 @@ class Folder:
         except FileNotFoundError:
             return b""
 
-    def write(self, key: str, content: bytes | memoryview, *, durable: bool = False) -> None:
-        """Write a file, whole or not at all; durable: on the disk itself before this returns."""
+    def write(self, key: str, content: bytes | memoryview, *, durable: bool = False, patient: bool = True) -> None:
+        """Write a file, whole or not at all.
+
+        Parameters
+        ----------
+        key, content
+            Its name and bytes.
+        durable
+            On the disk itself before this returns.
+        patient
+            A remote store that is away is waited for.
+        """
         if self.local is None:
             whole = bytes(content)
-            self.patiently(lambda: self._fs.pipe_file(f"{self._root}/{key}", whole))
+            put = partial(self._fs.pipe_file, f"{self._root}/{key}", whole)
+            self.patiently(put) if patient else put()
             return
         path = self.local / key
-        partial = self._partial(path)
+        unfinished = self._partial(path)
         try:
-            with partial.open("wb") as file:
+            with unfinished.open("wb") as file:
                 file.write(content)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            partial.replace(path)
+            unfinished.replace(path)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
 
     def create(self, key: str, content: bytes, *, own: bool = False) -> bool:
         """Write a file unless there is one already; return whether it was written.
@@ -242,7 +254,7 @@ class Folder:
     @staticmethod
     def _partial(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f"{path.name}.{_writer(os.getpid())}.{uuid.uuid4().hex}{PARTIAL}")
+        return path.with_name(f"{path.name}.{signature()}.{uuid.uuid4().hex}{PARTIAL}")
 
     def remove(self, key: str) -> None:
         """Remove a file, where there is one."""
@@ -365,18 +377,8 @@ class Folder:
         return shutil.disk_usage(path).free
 
 
-@lru_cache(maxsize=1)
-def _writer(process: int) -> str:
-    """Return a word for this process, of this number."""
-    from cksc_dist.store.lease import signature  # which needs folders
-
-    return signature()
-
-
 def _is_of_the_dead(name: str) -> bool:
     """Tell whether an unfinished file is of a process of this host that is gone."""
-    from cksc_dist.store.lease import is_of_the_dead
-
     found = UNFINISHED.search(name)
     return found is not None and is_of_the_dead(found[1])
 
@@ -386,12 +388,14 @@ _MEND = "restore it from a copy, or remove it and run the command again"
 
 def _check_no_secret(url: str) -> None:
     """Refuse a URL with a password: addresses are printed, sent to workers, and written into models and tables."""
-    authority = url.rpartition("://")[2].split("/", 1)[0]
-    if "@" in authority:
-        shown = url.replace(authority, f"***@{authority.rpartition('@')[2]}", 1)
+    scheme, _, rest = url.partition("://")
+    host = re.sub(r"\[.*?\]", "", rest.split("/", 1)[0])
+    # a key may hold any letter, a slash among them; what follows a colon is a port or a secret
+    if "@" in rest or re.search(r":(?!\d+$)", host):
         raise StoreError(
-            f"{shown}: an address is shown and kept in many places, so it may hold no key or password; leave them "
-            "out, and set them in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
+            f"an address that begins with {scheme}:// holds a key or password, or looks so (an @, or a colon that no "
+            "port follows); addresses are shown and kept in many places: leave such out, and set them in the "
+            "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
         )
 
 

@@ -19,7 +19,7 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import StoreError
-from cksc_dist.store.folder import Folder
+from cksc_dist.store.folder import PARTIAL, Folder
 from cksc_dist.store.zarr_stores import check_metadata
 
 __all__ = ["CHUNK_BYTES", "DAMAGE", "check_store", "compressors", "create_root", "is_store"]
@@ -76,7 +76,7 @@ def _attributes(folder: Folder) -> dict[str, Any] | None:
         if folder.local is not None and folder.local.is_file():
             raise StoreError(f"{folder.url} is a file; a store is a folder: choose another place")
         # an empty place is fine, a full one is somebody's
-        strange = [name for name in folder.names("") if not name.startswith("lock.json")]
+        strange = [name for name in folder.names("") if not name.startswith("lock.json") and not name.endswith(PARTIAL)]
         return {"format": strange} if strange else None
     try:
         found = json.loads(content)

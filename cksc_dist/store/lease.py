@@ -13,16 +13,14 @@ import threading
 import time
 import uuid
 from contextlib import suppress
-from hashlib import sha256
 from typing import Any
 
-import psutil
-
 from cksc_dist.errors import StoreBusyError, StoreError
+from cksc_dist.processes import NAMESPACE, birth, runs
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.trouble import named_trouble
 
-__all__ = ["Lease", "holder", "holds", "is_of_the_dead", "signature", "silence"]
+__all__ = ["Lease", "holder", "holds", "silence"]
 
 KEY = "lock.json"
 _KINDS = {"host": str, "process": int, "born": float, "token": str, "purpose": str, "since": float, "heartbeat": float}
@@ -35,15 +33,6 @@ STILL = 4 * HEARTBEAT
 """Without a sign for so long, a lease of another host is over."""
 
 
-def _namespace() -> str:
-    with suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
-    return ""
-
-
-NAMESPACE = _namespace()
-
-
 def holder(folder: Folder) -> dict[str, Any] | None:
     """Return who is writing the store now: host, process, purpose, since; None where nobody is."""
     record = _read(folder)
@@ -51,36 +40,15 @@ def holder(folder: Folder) -> dict[str, Any] | None:
 
 
 def holds(folder: Folder, token: str) -> bool:
-    """Tell whether the store is held by the lease of a token."""
+    """Tell whether the store is held by the lease of a token; one that is damaged is still its holder's."""
     record = _read(folder)
-    return bool(record and record["token"] == token)
+    return record is not None and (not record or record["token"] == token)
 
 
 def silence(record: dict[str, Any]) -> float | None:
     """Return for how many seconds a writer elsewhere has given no sign of life; None while that is not long."""
     seconds = time.time() - float(record["heartbeat"])
     return seconds if seconds > STILL else None
-
-
-def signature() -> str:
-    """Return a word for this process, to put into the names of files that nobody needs once it is dead."""
-    return f"{_here()}-{os.getpid()}-{int(psutil.Process().create_time())}"
-
-
-def is_of_the_dead(word: str) -> bool:
-    """Tell whether a signature is of a process of this host that is gone.
-
-    Examples
-    --------
-    >>> is_of_the_dead(signature())
-    False
-    """
-    here, process, born = word.split("-")
-    return here == _here() and not _runs(int(process), float(born) + 0.5)
-
-
-def _here() -> str:
-    return sha256(f"{socket.gethostname()} {NAMESPACE}".encode()).hexdigest()[:8]
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
@@ -101,23 +69,12 @@ def _is_dead(record: dict[str, Any]) -> bool:
     """Tell whether a lease is over for sure, without waiting."""
     if not record:
         return True
-    return _is_here(record) and not _runs(record["process"], record["born"])
+    return _is_here(record) and not runs(record["process"], record["born"])
 
 
 def _is_here(record: dict[str, Any]) -> bool:
     """Tell whether a lease is of this host, and of this container: process numbers mean nothing elsewhere."""
     return bool(record["host"] == socket.gethostname() and record.get("namespace", NAMESPACE) == NAMESPACE)
-
-
-def _runs(process: int, born: float) -> bool:
-    try:
-        found = psutil.Process(process)
-        # a process number is used again, but not with the same birth
-        return bool(abs(found.create_time() - born) < 1.0 and found.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
 
 
 class Lease:
@@ -146,7 +103,7 @@ class Lease:
             "host": socket.gethostname(),
             "namespace": NAMESPACE,
             "process": os.getpid(),
-            "born": psutil.Process().create_time(),
+            "born": birth(os.getpid()),
             "token": uuid.uuid4().hex,
             "purpose": purpose,
             "since": time.time(),
@@ -217,12 +174,15 @@ class Lease:
                 if found and found["token"] != self._record["token"]:
                     self._lost = True
                     return
-                self._folder.write(KEY, self._content())
+                # not patiently: when the store is back, somebody else may hold it, and the next beat looks first
+                self._folder.write(KEY, self._content(), patient=False)
 
     def _take_from_the_dead(self) -> None:
         found = _read(self._folder)
         if found is None:
             return  # given back meanwhile
+        if not found and self._is_mended():
+            return
         if not _is_dead(found) and (_is_here(found) or self._stirs(found)):
             raise StoreBusyError(
                 f"{self._folder.url} is being written by process {found['process']} on {found['host']} "
@@ -230,12 +190,21 @@ class Lease:
             )
         # of several who see a dead lease only one may remove it: the others must not remove the new one
         claim = f"{KEY}.{found.get('token', DAMAGED)}"
-        if self._folder.create(claim, b"") or self._is_old(claim):
+        if self._folder.create(claim, self.token.encode(), own=True) or self._is_old(claim):
             if _read(self._folder) == found:
                 self._folder.remove(KEY)
             self._folder.remove(claim)
         else:
             time.sleep(0.1)
+
+    def _is_mended(self) -> bool:
+        """Tell whether somebody writes a lock anew that cannot be read: a damaged one may be of the living."""
+        end = time.monotonic() + 1.5 * HEARTBEAT
+        while time.monotonic() < end:
+            time.sleep(HEARTBEAT / 20)
+            if _read(self._folder) != {}:
+                return True
+        return False
 
     def _is_old(self, claim: str) -> bool:
         """Tell whether a claim was left by a process that died before it could remove it."""

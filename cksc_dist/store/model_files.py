@@ -27,7 +27,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import re
 import shutil
 import time
@@ -42,6 +41,7 @@ from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.manifest import differing, digests_of
 from cksc_dist.store.trouble import named_trouble
@@ -212,31 +212,19 @@ def _put_back(target: Path) -> None:
 
 def _beside(target: Path, role: str) -> Path:
     """Return a new name beside the target, which no other process or thread will use."""
-    return target.with_name(f"{target.name}.{os.getpid()}.{uuid.uuid4().hex}.{role}")
+    return target.with_name(f"{target.name}.{signature()}.{uuid.uuid4().hex}.{role}")
 
 
-def _found_beside(target: Path, role: str) -> list[tuple[Path, int]]:
+def _found_beside(target: Path, role: str) -> list[tuple[Path, str]]:
     """Return what writers left beside the target, the newest last, with the process of each."""
-    form = re.compile(rf"{re.escape(target.name)}\.(\d+)\.[0-9a-f]{{32}}\.{role}")
+    form = re.compile(rf"{re.escape(target.name)}\.({SIGNATURE})\.[0-9a-f]{{32}}\.{role}")
     named = [(path, form.fullmatch(path.name)) for path in target.parent.glob(f"*.{role}")]
-    found = [(_written(path), path, int(match[1])) for path, match in named if match]
+    found = [(_written(path), path, match[1]) for path, match in named if match]
     return [(path, process) for _, path, process in sorted(found)]
 
 
 def _left_by_the_dead(target: Path, role: str) -> list[Path]:
-    return [path for path, process in _found_beside(target, role) if not _is_alive(process)]
-
-
-def _is_alive(process: int) -> bool:
-    if os.name == "nt":
-        return True  # signal 0 would end it there
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True  # somebody else's
-    return True
+    return [path for path, process in _found_beside(target, role) if is_of_the_dead(process)]
 
 
 def _written(folder: Path) -> int:
@@ -359,7 +347,7 @@ def _place(folder: Folder, attributes: dict[str, Any]) -> Folder:
 def _read_group(name: object, place: Folder, digest: str | None) -> Model:
     def read_arrays() -> Arrays:
         group: Any = zarr.open_group(store=place.zarr(read_only=True), mode="r")
-        return {key: np.asarray(group[key][...]) for key in _array_names(place)}
+        return {key: _whole(group[key]) for key in _array_names(place)}
 
     try:
         attributes = _parsed(place.read("zarr.json"))
@@ -372,6 +360,13 @@ def _read_group(name: object, place: Folder, digest: str | None) -> Model:
     if found != digest:
         raise ModelFileError(f"{name} is damaged: its digest does not match; save the model again")
     return str(attributes.get("model")), arrays, settings
+
+
+def _whole(array: Any) -> NDArray[Any]:
+    """Return all of an array, which is written as one chunk; Zarr would look for each of any number of others."""
+    if array.chunks != tuple(max(1, size) for size in array.shape):
+        raise ValueError(f"an array of shape {array.shape} is in chunks of {array.chunks}")
+    return np.asarray(array[...])
 
 
 def _array_names(place: Folder) -> list[str]:

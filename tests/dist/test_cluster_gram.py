@@ -36,11 +36,12 @@ from cksc_dist.maths.cksc import alternate
 from cksc_dist.maths.codes import dictionary_products
 from cksc_dist.maths.gram import MemoryGram
 from cksc_dist.maths.sparse import SparseRows
+from cksc_dist.processes import signature
 from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec
 from cksc_dist.store import kernel_copy
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import STRIP, KernelCopy
-from cksc_dist.store.lease import Lease, signature
+from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix
 from tests.small_stores import files_below
 from tests.store.stored import finished

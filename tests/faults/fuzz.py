@@ -118,7 +118,10 @@ def _child(home: Path, pieces: list[Piece], seed: int) -> tuple[list[Tally], lis
     number = at[1] if at and at[0] == len(done) else first
     said = told[max(0, told.find("Fatal Python")) :][:3000]
     words = f"ended with {process.returncode} at --target {target} --seed {seed} --only {number}\n{said}"
-    died = Tally(target, number - first + 1, refused=number - first, failed=1)
+    # what had failed before it died was written down at once
+    failures = dict(json.loads(line) for line in _text(home / f"failures{len(done)}").splitlines())
+    died = Tally(target, number - first + 1, failed=1 + len(failures), failures=failures)
+    died.refused = died.executions - died.failed
     died.failures[f"{target}: died with {process.returncode}, {number}"] = words
     left = first + count - number - 1
     return [*done, died], [*([(target, number + 1, left)] if left > 0 else []), *rest]
@@ -179,6 +182,8 @@ def _fuzz(home: Path, pieces: Sequence[Piece], seed: int) -> None:
                     key = f"{target}: {_gist(wrong)}"
                     if key not in tally.failures and len(tally.failures) < SHOWN:
                         tally.failures[key] = f"--target {target} --seed {seed} --only {number}\n{wrong}"
+                        with (home / f"failures{k}").open("a") as file:
+                            file.write(json.dumps([key, tally.failures[key]]) + "\n")
         tally.executions, tally.seconds, tally.slowest = count, time.monotonic() - begun, guard.slowest
         tally.accepted, tally.refused, tally.failed = (outcomes[name] for name in ("accepted", "refused", "failed"))
         subject.end()

@@ -23,9 +23,10 @@ from cksc_dist.io import make_gestures
 from cksc_dist.io.textures import TextureSpec
 from cksc_dist.io.videos import find_videos
 from cksc_dist.models.training import train
+from cksc_dist.processes import signature
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.lease import Lease, signature
+from cksc_dist.store.lease import Lease
 from tests.small_stores import files_below, made_series
 
 HEX = "0123456789abcdef" * 2
@@ -120,7 +121,7 @@ def test_training_that_was_killed_after_its_model_was_saved_is_tidied_up(compute
     write_lock_of_the_dead(training)
     (training / f"lock.json.{HEX}.partial").write_bytes(b"half")
     for role in ("partial", "replaced"):
-        left = tmp_path / f"model.{dead_process()}.{HEX}.{role}"
+        left = tmp_path / f"model.{dead_signature()}.{HEX}.{role}"
         left.mkdir()
         (left / "zarr.json").write_bytes(b"{}")
     living = tmp_path / f"model.{os.getppid()}.{HEX}.partial"

@@ -178,13 +178,11 @@ def test_a_process_that_may_not_be_looked_at_is_alive(folder: Folder, monkeypatc
     folder.write(KEY, json_record(record()))
 
     def refuse(pid: int | None = None) -> psutil.Process:
-        if pid is not None:
-            raise psutil.AccessDenied(pid)
-        return process
+        raise psutil.AccessDenied(pid)
 
-    process = psutil.Process()
+    lease = Lease(folder, "ingest")
     monkeypatch.setattr(psutil, "Process", refuse)
-    with pytest.raises(StoreBusyError), Lease(folder, "ingest"):
+    with pytest.raises(StoreBusyError), lease:
         pass
 
 
@@ -321,11 +319,11 @@ def test_a_heartbeat_goes_on_after_a_write_that_failed(
     failures: list[str] = []
     write = Folder.write
 
-    def fail_once(self: Folder, key: str, content: bytes) -> None:
+    def fail_once(self: Folder, key: str, content: bytes, **how: bool) -> None:
         if not failures:
             failures.append(key)
             raise OSError("No space left on device")
-        write(self, key, content)
+        write(self, key, content, **how)
 
     with Lease(folder, "distances") as lease:
         monkeypatch.setattr(Folder, "write", fail_once)

@@ -7,8 +7,6 @@ import os
 import pickle
 import pickletools
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +21,7 @@ from sklearn.exceptions import NotFittedError
 from cksc_dist import CKSC, load_model
 from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.io import make_gestures
+from cksc_dist.processes import signature
 from cksc_dist.store.model_files import read_model, write_model
 
 LABELS: dict[str, Any] = {
@@ -397,33 +396,32 @@ def test_a_rename_that_fails_puts_the_old_model_back(
 
 
 @pytest.fixture(scope="module")
-def dead_process() -> int:
-    """The number of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-S", "-c", ""])
-    process.wait()
-    return process.pid
+def dead_process() -> str:
+    """The word for a process that has ended: it had the number of this one, as it may be in a container."""
+    here, process, born = signature().split("-")
+    return f"{here}-{process}-{int(born) - 60}"
 
 
-def left_behind(target: Path, process: int, role: str) -> Path:
+def left_behind(target: Path, process: str, role: str) -> Path:
     return target.with_name(f"{target.name}.{process}.{'0' * 32}.{role}")
 
 
-def test_what_a_killed_process_left_behind_is_removed(case: Case, tmp_path: Path, dead_process: int) -> None:
+def test_what_a_killed_process_left_behind_is_removed(case: Case, tmp_path: Path, dead_process: str) -> None:
     target = tmp_path / "model"
     for role in ("partial", "replaced"):
         left_behind(target, dead_process, role).mkdir()
-        left_behind(target, os.getpid(), role).mkdir()  # still being written
+        left_behind(target, signature(), role).mkdir()  # still being written
         left_behind(tmp_path / "model.old", dead_process, role).mkdir()  # of another model
         (left_behind(target, dead_process, role) / "zarr.json").write_text("half")
     case.model.save(target)
     case.model.save(target)
     assert load_model(target).n_train_ == 36
-    kept = [left_behind(target, os.getpid(), role) for role in ("partial", "replaced")]
+    kept = [left_behind(target, signature(), role) for role in ("partial", "replaced")]
     kept += [left_behind(tmp_path / "model.old", dead_process, role) for role in ("partial", "replaced")]
     assert sorted(tmp_path.iterdir()) == sorted([target, *kept])
 
 
-def test_a_replacement_killed_between_its_renames_is_undone(tmp_path: Path, dead_process: int) -> None:
+def test_a_replacement_killed_between_its_renames_is_undone(tmp_path: Path, dead_process: str) -> None:
     target = tmp_path / "model"
     aside = left_behind(target, dead_process, "replaced")
     write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "old"})
@@ -443,7 +441,7 @@ def test_a_replacement_killed_between_its_renames_is_undone(tmp_path: Path, dead
 
 def test_what_a_living_writer_set_aside_is_read_but_not_put_back(tmp_path: Path) -> None:
     target = tmp_path / "model"
-    aside = left_behind(target, os.getpid(), "replaced")
+    aside = left_behind(target, signature(), "replaced")
     write_model(target, "CKSC", {"x": np.arange(3)}, {"version": "old"})
     target.rename(aside)
     assert read_model(target)[2] == {"version": "old"}
@@ -452,7 +450,7 @@ def test_what_a_living_writer_set_aside_is_read_but_not_put_back(tmp_path: Path)
     assert read_model(target)[2] == {"version": "new"}
 
 
-def test_a_model_named_like_the_start_of_another_is_not_mistaken_for_it(tmp_path: Path, dead_process: int) -> None:
+def test_a_model_named_like_the_start_of_another_is_not_mistaken_for_it(tmp_path: Path, dead_process: str) -> None:
     write_model(tmp_path / "model.old", "CKSC", {"x": np.arange(3)}, {})
     (tmp_path / "model.old").rename(left_behind(tmp_path / "model.old", dead_process, "replaced"))
     with pytest.raises(ModelFileError, match="model does not exist"):
