@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import uuid
 from contextlib import suppress
 from functools import lru_cache
 from hashlib import sha256
@@ -16,7 +17,10 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["NAMESPACE", "SIGNATURE", "birth", "is_of_the_dead", "runs", "signature"]
+__all__ = ["NAMESPACE", "PARTIAL", "SIGNATURE", "birth", "is_of_the_dead", "runs", "signature", "unfinished"]
+
+PARTIAL = ".partial"
+"""How the names of unfinished files end."""
 
 SIGNATURE = r"[0-9a-f]{8}-\d+-\d+"
 """The form of a word for a process."""
@@ -64,6 +68,11 @@ def signature() -> str:
 @lru_cache(maxsize=1)
 def _signature(process: int) -> str:
     return f"{_here()}-{process}-{int(birth(process))}"
+
+
+def unfinished(path: Path) -> Path:
+    """Return a name beside a path for what is not whole yet, which tells who writes it; nobody else uses it."""
+    return path.with_name(f"{path.name}.{signature()}.{uuid.uuid4().hex}{PARTIAL}")
 
 
 def is_of_the_dead(word: str) -> bool:

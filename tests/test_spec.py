@@ -236,3 +236,8 @@ def test_a_choice_is_compared_by_kind_as_well() -> None:
     for value in (1, np.array([1, 2]), "True"):
         with pytest.raises(InputError, match="must be one of False, True"):
             check_choice("flag", value, (False, True))
+
+
+def test_a_number_of_more_than_64_bits_is_refused() -> None:
+    with pytest.raises(InputError, match=r"window=9+: must be below 2\*\*63"):
+        DistanceSpec(window=int("9" * 30))

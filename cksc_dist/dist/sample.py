@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from cksc_dist.dist.plan import LANES, Plan, Rate, Todo
 from cksc_dist.dist.tile_work import compute_values
 from cksc_dist.errors import PlanError, StoreError
-from cksc_dist.store.folder import PARTIAL, Folder
+from cksc_dist.processes import PARTIAL
+from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import compressors
 from cksc_dist.store.ledger import checksum
 from cksc_dist.store.matrix_files import transposed

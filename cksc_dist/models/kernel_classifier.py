@@ -462,8 +462,7 @@ def _row(matrix: Any, i: int) -> tuple[Index, Float]:
 def _similarity(k_z: NDArray[Any], sample: tuple[Index, Float], code: tuple[Index, Float], gram: Float) -> float:
     """Return the cosine k_z'U g / sqrt(g'U'K U g)."""
     (positions, weight), (atoms, g) = sample, code
-    with np.errstate(over="ignore"):  # of weights that no training gives
-        norm = float(g @ gram[np.ix_(atoms, atoms)] @ g)
+    norm = float(g @ gram[np.ix_(atoms, atoms)] @ g)
     return float(k_z[positions] @ weight) / float(np.sqrt(norm)) if norm > 0 else 0.0
 
 

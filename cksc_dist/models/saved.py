@@ -34,6 +34,8 @@ WHOLE = ("_edges", "_indices", "support", "labels", "columns", "offsets", "home"
 """How names of arrays of whole numbers end."""
 
 MOST_CLASS_BYTES = 2**26
+MOST_WEIGHT = 1e75
+"""Four of them multiplied are a number still."""
 
 
 @contextmanager
@@ -69,6 +71,9 @@ def check_saved(model: str, arrays: Arrays, n_classes: int) -> None:
         kinds = ("i4", "i8") if whole else ("b1",) if name.endswith("_unit") else ("f4", "f8")
         _require(array.dtype.str[1:] in kinds, f"{name} is of type {array.dtype}")
         _require(whole or bool(np.isfinite(array).all()), f"{name} has a value that is not finite")
+        if kinds[0] == "f4" and not name.startswith("input_"):  # series may hold anything, weights may not
+            small = not array.size or float(np.abs(array).max()) <= MOST_WEIGHT
+            _require(small, f"{name} has a value that no training gives")
     n, k, s = len(arrays["train_labels"]), len(arrays["dictionary_edges"]) - 1, len(arrays["support"])
     sizes = {"n": n, "k": k, "s": s, "C": n_classes, "e": k + 1, "f": n + 1, "1": 1}
     if "kernels" in arrays:

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from cksc_dist.errors import StoreError
-from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
+from cksc_dist.processes import PARTIAL, SIGNATURE, is_of_the_dead, unfinished
 from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore
 
 __all__ = ["Folder", "Waiting"]
@@ -33,11 +32,8 @@ PATIENCE = 120.0
 MANY = 500
 """Files that a server is asked to remove at a time."""
 
-PARTIAL = ".partial"
-"""How unfinished files end, of this module and of Zarr's own local store."""
-
 UNFINISHED = re.compile(rf"\.({SIGNATURE})\.[0-9a-f]{{32}}\.partial$")
-"""How those of this module end, with a word for the process that writes."""
+"""How unfinished files end, with a word for the process that writes."""
 
 OTHERS = ("kernels/", "models/", "fits/", "results/")
 """Parts of a store that are written without holding the store."""
@@ -182,16 +178,16 @@ class Folder:
             self.patiently(put) if patient else put()
             return
         path = self.local / key
-        unfinished = self._partial(path)
+        whole_later = self._partial(path)
         try:
-            with unfinished.open("wb") as file:
+            with whole_later.open("wb") as file:
                 file.write(content)
                 if durable:
                     file.flush()
                     os.fsync(file.fileno())
-            unfinished.replace(path)
+            whole_later.replace(path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            whole_later.unlink(missing_ok=True)
 
     def create(self, key: str, content: bytes, *, own: bool = False) -> bool:
         """Write a file unless there is one already; return whether it was written.
@@ -254,7 +250,7 @@ class Folder:
     @staticmethod
     def _partial(path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.with_name(f"{path.name}.{signature()}.{uuid.uuid4().hex}{PARTIAL}")
+        return unfinished(path)
 
     def remove(self, key: str) -> None:
         """Remove a file, where there is one."""

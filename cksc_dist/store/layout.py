@@ -19,7 +19,8 @@ import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import StoreError
-from cksc_dist.store.folder import PARTIAL, Folder
+from cksc_dist.processes import PARTIAL
+from cksc_dist.store.folder import Folder
 from cksc_dist.store.zarr_stores import check_metadata
 
 __all__ = ["CHUNK_BYTES", "DAMAGE", "check_store", "compressors", "create_root", "is_store"]

@@ -10,10 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from zarr.storage import FsspecStore, LocalStore
+
+from cksc_dist.processes import unfinished
 
 __all__ = ["PlainFsspecStore", "PlainLocalStore", "check_metadata"]
 
@@ -67,7 +72,23 @@ def _checked(key: str, found: Any) -> Any:
 
 
 class PlainLocalStore(LocalStore):
-    """A folder of this machine."""
+    """A folder of this machine; what is not whole yet has a name that tells who writes it."""
+
+    async def set(self, key: str, value: Any) -> None:
+        """Put something under a key."""
+        self._check_writable()
+        await asyncio.to_thread(_put, self.root / key, value)
+
+    def set_sync(self, key: str, value: Any) -> None:
+        """Do the same at once."""
+        self._check_writable()
+        _put(self.root / key, value)
+
+    async def set_if_not_exists(self, key: str, value: Any) -> None:
+        """Put something under a key where there is nothing."""
+        self._check_writable()
+        with suppress(FileExistsError):
+            await asyncio.to_thread(_put, self.root / key, value, os.link)
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
         """Return what is under a key, None where there is nothing or what may not be read."""
@@ -76,6 +97,17 @@ class PlainLocalStore(LocalStore):
     def get_sync(self, key: str, **options: Any) -> Any:
         """Do the same at once."""
         return None if _is_old(key) else _checked(key, super().get_sync(key, **options))
+
+
+def _put(path: Path, value: Any, move: Callable[[Path, Path], Any] = Path.replace) -> None:
+    """Write a file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = unfinished(path)
+    try:
+        partial.write_bytes(value.as_buffer_like())
+        move(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 class PlainFsspecStore(FsspecStore):

@@ -345,6 +345,24 @@ def test_a_task_that_kills_its_workers_is_named(mortal_client: Client, monkeypat
 
 
 @pytest.mark.slow
+def test_a_task_that_is_too_heavy_for_its_workers_is_sent_again_in_smaller_pieces(
+    mortal_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that the system, or its nanny, ends at its limit of memory cannot tell any more."""
+
+    def work_that_kills(task: TileTask) -> Done:
+        if (task.piece or task.edge) > 16:
+            os._exit(9)
+        return [(task.todo[0].tile, Entry(0, 1, 1, "", "", 0.01, str(task.piece), 1.0, 1))]
+
+    monkeypatch.setattr(dask_executor, "_run_on_worker", work_that_kills)
+    executor = DaskExecutor(mortal_client)
+    task = TileTask("nowhere", "0" * 16, 64, "0" * 16, (Todo((3, 3)),))
+    done = within(ENOUGH, lambda: list(executor.run([task])))
+    assert [entry.worker for results in done for _, entry in results] == ["16"]
+
+
+@pytest.mark.slow
 def test_a_worker_that_dies_in_the_timed_sample_does_not_stop_the_run(
     mortal_client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

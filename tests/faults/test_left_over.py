@@ -12,22 +12,28 @@ from typing import Any
 
 import numpy as np
 import pytest
+import xarray as xr
 
+from cksc_dist import open_matrix, pairwise_dtw
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.executors import SerialExecutor
-from cksc_dist.dist.ingest import append, ingest
+from cksc_dist.dist.ingest import append, ingest, ingest_distances
 from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.video_work import describe_videos, make_textures
+from cksc_dist.errors import StoreError
+from cksc_dist.evaluate.fits import write_table
 from cksc_dist.evaluate.report import write_report
-from cksc_dist.io import make_gestures
+from cksc_dist.io import fetch, make_gestures
 from cksc_dist.io.textures import TextureSpec
 from cksc_dist.io.videos import find_videos
+from cksc_dist.models import training
 from cksc_dist.models.training import train
 from cksc_dist.processes import signature
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
-from tests.small_stores import files_below, made_series
+from cksc_dist.store.matrix_files import MatrixFiles
+from tests.small_stores import files_below, made_series, small_tiles
 
 HEX = "0123456789abcdef" * 2
 
@@ -192,3 +198,86 @@ def test_a_video_that_is_being_written_names_its_process(tmp_path: Path, monkeyp
     make_textures(tmp_path, spec, SerialExecutor(), Progress())
     assert len(seen) == 4
     assert all(f".{signature()}." in name for name in seen)
+
+
+@pytest.mark.parametrize("with_series", [False, True])
+@pytest.mark.parametrize("tiles", [0, 1, 2])
+def test_a_ready_matrix_that_was_killed_on_its_way_in_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_series: bool, tiles: int
+) -> None:
+    data = made_series(40)
+    D = pairwise_dtw(data)
+    own: dict[str, Any] = {"data": data} if with_series else {"labels": data.labels, "ids": data.ids}
+    small_tiles(monkeypatch)
+    name = ingest_distances(D, tmp_path / "whole", **own)
+    write, written = MatrixFiles.write_tile, []
+
+    def die(self: MatrixFiles, *arguments: Any) -> None:
+        if len(written) == tiles:
+            raise KeyboardInterrupt
+        written.append(1)
+        write(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MatrixFiles, "write_tile", die)
+        with pytest.raises(KeyboardInterrupt):
+            ingest_distances(D, tmp_path / "store", **own)
+    assert ingest_distances(D, tmp_path / "store", **own) == name
+    np.testing.assert_array_equal(np.asarray(open_matrix(tmp_path / "store")), D)
+    before = files_below(tmp_path / "store")
+    assert ingest_distances(D, tmp_path / "store", **own) == name  # the same once more is nothing to do
+    assert files_below(tmp_path / "store") == before
+    with pytest.raises(StoreError, match="holds a ready matrix already"):
+        ingest_distances(2 * D, tmp_path / "store", **own)
+    if not with_series:
+        with pytest.raises(StoreError, match="is in use"):
+            ingest_distances(D, tmp_path / "store", labels=data.labels, ids=data.ids[::-1])
+
+
+def test_a_first_ingest_that_was_killed_at_once_can_be_repeated(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / f"zarr.{HEX}.partial").write_bytes(b"{")
+    assert ingest(made_series(8), store)
+    assert [name for name in files_below(store) if name.endswith(".partial")] == []
+
+
+def test_a_table_leaves_nothing_of_writers_that_died(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    left = tmp_path / "results" / f"evaluation.files.json.{dead_signature()}.{HEX}.partial"
+    left.write_bytes(b"half")
+    table = xr.Dataset({"accuracy": ("split", [0.5, 1.0])})
+    write_table(Folder(tmp_path), "evaluation", table)
+    assert not left.exists()
+
+
+def test_two_trainings_of_one_name_the_first_takes_nothing_of_the_second_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One ends, and another one begins before its folder is gone."""
+    folder = Folder(tmp_path / "model.training")
+    leave = Lease.__exit__
+
+    def leave_and_another_comes(self: Lease, *arguments: Any) -> None:
+        leave(self, *arguments)
+        folder.write("another.json", b"{}")
+
+    monkeypatch.setattr(Lease, "__exit__", leave_and_another_comes)
+    with training._held(folder):
+        pass
+    assert folder.read("another.json") == b"{}"
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_what_a_killed_fetch_left_goes_and_an_old_set_is_put_back(tmp_path: Path, replaced: bool) -> None:
+    target = tmp_path / "Words"
+    stage = tmp_path / f".Words.{dead_signature()}.abc_12.part"
+    others = [tmp_path / f".Words.{signature()}.abc.part", tmp_path / f".More.{dead_signature()}.abc.part"]
+    for folder in (stage / "fresh", *others):
+        folder.mkdir(parents=True)
+    if replaced:
+        (stage / "old").mkdir()
+        (stage / "old" / "kept.ts").write_text("@data")
+    fetch._remove_left_over(target)
+    assert sorted(tmp_path.iterdir()) == sorted([*others, *([target] if replaced else [])])
+    assert [path.name for path in target.glob("*")] == (["kept.ts"] if replaced else [])

@@ -81,6 +81,8 @@ def test_files_made_by_hand_hold_together() -> None:
         (file_of(matrix(2, (1, 1), element(5, bytes(4)), NAMES[1])), "the names of fields"),
         (file_of(matrix(2, (1, 1), *NAMES, NUMBER)), "1 cells or fields where the shape says 2"),
         (file_of(matrix(99, (1, 1), element(99, bytes(8)))), "a type of data"),
+        (file_of(matrix(99, (1, 1), matrix(6, (1, 1), element(99, bytes(8))))), "the numbers of a matrix"),
+        (file_of(matrix(5, (1, 2), NUMBER, NUMBER)), "the numbers of a sparse matrix"),
     ],
 )
 def test_damage_is_named(content: bytes, words: str) -> None:

@@ -3,9 +3,11 @@ from __future__ import annotations
 import io
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from cksc_dist.errors import InputError, ReadError
@@ -158,3 +160,11 @@ def test_a_name_that_read_would_not_recognise(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the name must end in .npz"):
         write_npz(tmp_path / "taps.data", data)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_swells_to_more_than_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    np.savez_compressed(tmp_path / "zeros.npz", X=np.zeros((4, 50_000, 2)), y=[0, 0, 1, 1])
+    assert (tmp_path / "zeros.npz").stat().st_size < 50_000
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4_000_000))
+    with pytest.raises(ReadError, match=r"unpacked it takes 3,200,.* bytes, more than half of the 4,000,000 bytes"):
+        SeriesSet.read(tmp_path / "zeros.npz")

@@ -567,6 +567,56 @@ def test_a_damaged_checkpoint_is_told_and_left_behind_from_scratch(
     assert done.resumed == 0
 
 
+def _beyond(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    arrays["codes_indices"][:] = 2**30
+
+
+def _lost(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    del arrays["KU"]
+
+
+def _unknown(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    settings["other"] = 1
+
+
+def _narrow(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    arrays["KU"] = arrays["KU"][:, 1:]
+
+
+def _too_many(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    arrays["atoms_counts"][0] = 99
+
+
+def _endless(arrays: dict[str, Any], settings: dict[str, Any]) -> None:
+    settings["beta"] = "inf"
+
+
+@pytest.mark.parametrize("forge", [_beyond, _lost, _unknown, _narrow, _too_many, _endless])
+def test_a_checkpoint_that_somebody_has_made_is_not_believed(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forge: Any
+) -> None:
+    """Its checksum is right; compiled code would read anywhere in memory."""
+    with dies_after(monkeypatch, 2):
+        train(store, tmp_path / "model", rows=ROWS, spec=SPEC)
+    (place,) = (tmp_path / "model.training").iterdir()
+    checkpoints = Checkpoints(Folder(place), place.name)
+    latest = checkpoints.latest()
+    assert latest is not None
+    number, arrays, settings = latest
+    forge(arrays, settings)
+    checkpoints.save(number, arrays, settings)
+    with pytest.raises(StoreError, match=r"checkpoint 2 in .* does not hold together .*; begin again with --from-scra"):
+        train(store, tmp_path / "model", rows=ROWS, spec=SPEC)
+
+
+@pytest.mark.parametrize("kept", [{"beta": 1.0}, {"beta": "x"}, [1], {"beta": -1.0, "least_joint": 0.0}])
+def test_a_ridge_that_is_none_is_computed_again(store: Path, tmp_path: Path, kept: Any) -> None:
+    first = train(store, tmp_path / "first", rows=ROWS, place="disk", spec=SETTLES).model
+    (path,) = store.glob("kernels/*/ridge-*.json")
+    Folder(path.parent).write_json(path.name, kept)
+    check_same(first, train(store, tmp_path / "second", rows=ROWS, place="disk", spec=SETTLES).model)
+
+
 def test_a_larger_max_iter_goes_on_where_a_smaller_one_ended(store: Path, tmp_path: Path) -> None:
     def spec_of(count: int) -> ModelSpec:
         return ModelSpec(sparsity=4, max_iter=count, tol=0.0)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from cksc_dist.errors import StoreBusyError, StoreError
 from cksc_dist.store import lease as lease_module
 from cksc_dist.store.folder import Folder, json_record
-from cksc_dist.store.lease import KEY, Lease, holder
+from cksc_dist.store.lease import KEY, Lease, holder, holds
 from tests.store.stored import flip
 
 
@@ -422,3 +422,47 @@ def test_the_record_is_plain_json_that_anybody_can_read(folder: Folder) -> None:
     with Lease(folder, "ingest"):
         value = json.loads(folder.read(KEY) or b"")["value"]
     assert {"host", "process", "heartbeat", "purpose", "since"} <= set(value)
+
+
+def test_a_damaged_lock_of_the_living_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_module, "HEARTBEAT", 0.5)
+    folder = Folder(tmp_path)
+    with Lease(folder, "distances") as lease:
+        folder.write(KEY, (folder.read(KEY) or b"")[:-7])
+        assert holds(folder, lease.token)
+        with pytest.raises(StoreBusyError, match="is being written by process"), Lease(folder, "ingest"):
+            pass
+        lease.check()
+    assert folder.read(KEY) is None
+
+
+def test_a_heartbeat_does_not_wait_for_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is back somebody else may hold it: the next beat looks first."""
+    folder = Folder("memory://lease-away")
+    monkeypatch.setattr(lease_module, "HEARTBEAT", 0.05)
+    with Lease(folder, "distances") as lease:
+
+        def away(*_: object, **__: object) -> None:
+            raise ConnectionError("away")
+
+        tries: list[int] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(type(folder._fs), "pipe_file", lambda *_, **__: (tries.append(1), away()))
+            wait_for(lambda: len(tries) >= 4)  # patiently, there would be one in ten seconds
+        lease.check()
+
+
+def test_a_claim_tells_who_has_it(tmp_path: Path, quick: None) -> None:
+    folder, seen = Folder(tmp_path), []
+    folder.write(KEY, json_record(record(born=1.0)))
+    create = Folder.create
+
+    def look(self: Folder, key: str, content: bytes, **how: bool) -> bool:
+        if key != KEY:
+            seen.append((key, content, how))
+        return create(self, key, content, **how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Folder, "create", look)
+        with Lease(folder, "ingest") as lease:
+            assert seen == [(f"{KEY}.{record()['token']}", lease.token.encode(), {"own": True})]
