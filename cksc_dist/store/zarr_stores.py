@@ -88,7 +88,7 @@ class PlainLocalStore(LocalStore):
         """Put something under a key where there is nothing."""
         self._check_writable()
         with suppress(FileExistsError):
-            await asyncio.to_thread(_put, self.root / key, value, os.link)
+            await asyncio.to_thread(_put, self.root / key, value, new=True)
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
         """Return what is under a key, None where there is nothing or what may not be read."""
@@ -99,13 +99,16 @@ class PlainLocalStore(LocalStore):
         return None if _is_old(key) else _checked(key, super().get_sync(key, **options))
 
 
-def _put(path: Path, value: Any, move: Callable[[Path, Path], Any] = Path.replace) -> None:
-    """Write a file, whole or not at all."""
+def _put(path: Path, value: Any, *, new: bool = False) -> None:
+    """Write a file, whole or not at all; new: unless there is one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
     try:
         partial.write_bytes(value.as_buffer_like())
-        move(partial, path)
+        if new:
+            os.link(partial, path)  # fails where the name is taken
+        else:
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 
