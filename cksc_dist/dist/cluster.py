@@ -7,9 +7,10 @@ import ipaddress
 import logging
 import os
 import platform
+import socket
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import dask
@@ -34,6 +35,7 @@ __all__ = [
 # versions of one minor release understand each other's tasks; others are known not to
 MUST_AGREE = ("numpy", "numba", "zarr", "dask")
 OWN = "cksc_dist"
+DASHBOARD_PORT = 8787
 
 CONNECT_SECONDS = 20
 WORKER_SECONDS = 30
@@ -232,7 +234,7 @@ def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
                 host="127.0.0.1",
                 # a person who demands encryption has said where the certificates are
                 protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
-                dashboard_address="127.0.0.1:8787",
+                dashboard_address=_dashboard_address(),
                 silence_logs=logging.CRITICAL,
                 env=_ONE_THREAD,
             )
@@ -241,6 +243,16 @@ def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
                 f"no cluster could be started on this machine ({error}); run the command again, or with "
                 "--executor threads"
             ) from error
+
+
+def _dashboard_address() -> str:
+    """Return Dask's usual place for the dashboard or, where somebody has it, any other: Dask would complain first."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind(("127.0.0.1", DASHBOARD_PORT))
+            return f"127.0.0.1:{DASHBOARD_PORT}"
+    return "127.0.0.1:0"
 
 
 @contextmanager

@@ -205,6 +205,8 @@ class StoredSeries:
             array: Any = self.folder.patiently(lambda: self._group[name])
             return np.asarray(self.folder.patiently(lambda: array[begin:end]))
         except (*DAMAGE, FileNotFoundError) as error:
+            if isinstance(error, MemoryError) and f"{GROUP}/{name}/zarr.json" not in damaged_metadata(self.folder):
+                raise  # there is not enough for what is really there
             raise self._damaged(name, str(error) or type(error).__name__) from error
 
     def _damaged(self, name: str, how: str) -> StoreError:

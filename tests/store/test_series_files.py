@@ -80,6 +80,23 @@ def test_any_range_of_rows_is_read_alone(data: st.DataObject) -> None:
     assert_same(stored.select(begin, end), part)
 
 
+def test_too_little_memory_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    write_series(folder, made())
+    series = open_series(folder)
+
+    def run_out(*_: Any, **__: Any) -> Any:
+        raise MemoryError("Unable to allocate")
+
+    monkeypatch.setattr(zarr.Array, "__getitem__", run_out)
+    with pytest.raises(MemoryError):
+        series.read(0, 2)
+    metadata = tmp_path / "series" / "values" / "zarr.json"
+    metadata.write_bytes(metadata.read_bytes().replace(b'"shape"', b'"shape" '))
+    with pytest.raises(StoreError, match="damaged"):  # of which a shape may take any memory
+        series.read(0, 2)
+
+
 def test_rows_beyond_one_chunk(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     data = SeriesSet.from_list([rng.standard_normal((CHUNK_BYTES // 8 // 3, 1)) for _ in range(8)])
