@@ -70,9 +70,10 @@ from cksc_dist.io import make_gestures
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.dist import tile_work
 import tempfile
-with tempfile.TemporaryDirectory() as folder:  # all is imported and compiled before the limit is set
-    ingest(make_gestures(n_per_class=8, dims=4), folder)
-    compute_distances(folder, run=RunSpec(executor="serial"))
+for dims in (4, 600):  # all is imported and compiled before the limit is set
+    with tempfile.TemporaryDirectory() as folder:
+        ingest(make_gestures(n_per_class=8, dims=dims), folder)
+        compute_distances(folder, run=RunSpec(executor="serial"))
 tile_work._CACHE.clear = lambda clear=tile_work._CACHE.clear: (print("once more", file=sys.stderr), clear())
 size = int(next(line for line in open("/proc/self/status") if line.startswith("VmSize")).split()[1]) * 1024
 resource.setrlimit(resource.RLIMIT_AS, (size + int(sys.argv[2]) * 2**20, resource.RLIM_INFINITY))
