@@ -90,7 +90,12 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
 def _client_of(address: str) -> Client:
     """Connect with the certificates of Dask's own configuration; say what is wrong where that fails."""
     try:
-        return Client(address, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
+        try:
+            return _new_client(address)
+        except AssertionError:  # Dask gives its thread ten seconds to start, which a busy machine may need
+            return _new_client(address)
+    except AssertionError as error:
+        raise ClusterError(f"Dask could not start a thread to reach {address}; run the same command again") from error
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         missing = _missing_certificates(address)
         if missing:
@@ -116,6 +121,10 @@ def _client_of(address: str) -> Client:
             f"no scheduler answers at {address} within {CONNECT_SECONDS} s ({error}); is it running, and "
             f"is the address right{plain}? Start one with: dask scheduler"
         ) from error
+
+
+def _new_client(address: str) -> Client:
+    return Client(address, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
 
 
 def _missing_certificates(address: str) -> str:

@@ -226,3 +226,21 @@ def test_the_embedded_cluster_is_capped_private_and_gone_afterwards() -> None:
         assert client.submit(np.sum, [1, 2]).result() == 3
     assert client.status == "closed"
     assert not any(Path(f"/proc/{process}").exists() for process in processes)
+
+
+def test_a_thread_that_does_not_start_in_time_is_given_another_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask asserts that its thread runs after ten seconds; on a busy machine that was not so."""
+    tries: list[str] = []
+
+    def busy(address: str, **_: Any) -> str:
+        tries.append(address)
+        assert len(tries) > needed
+        return "a client"
+
+    monkeypatch.setattr(cluster_module, "Client", busy)
+    needed = 1
+    assert cluster_module._client_of("tcp://127.0.0.1:1") == "a client"
+    needed = 9
+    with pytest.raises(ClusterError, match="could not start a thread .*; run the same command again"):
+        cluster_module._client_of("tcp://127.0.0.1:1")
+    assert len(tries) == 4
