@@ -241,6 +241,6 @@ def test_a_thread_that_does_not_start_in_time_is_given_another_try(monkeypatch: 
     needed = 1
     assert cluster_module._client_of("tcp://127.0.0.1:1") == "a client"
     needed = 9
-    with pytest.raises(ClusterError, match="could not start a thread .*; run the same command again"):
+    with pytest.raises(ClusterError, match=r"could not start a thread .*; run the same command again"):
         cluster_module._client_of("tcp://127.0.0.1:1")
     assert len(tries) == 4
