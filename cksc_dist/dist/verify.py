@@ -154,6 +154,7 @@ def _recompute(
     rng = np.random.default_rng(seed)
     grid = files.grid
     pairs = np.array([grid.size(i) * grid.size(j) for i, j in tiles], np.float64)
+    sample = min(sample, int(pairs.sum()))  # no more than there are
     drawn = np.sort(rng.choice(len(tiles), size=sample, p=pairs / pairs.sum()))
     worst, wrong = 0.0, {}
     for k in np.unique(drawn):

@@ -140,6 +140,9 @@ def test_the_seed_chooses_the_sample_and_zero_takes_none(store: Path) -> None:
     assert len(set(worst)) > 1
     _, (none,) = verify(store, sample=0)
     assert (none.ok, none.checked, none.engine) == (True, 0, "none")
+    _, (all_of_them,) = verify(store, sample=2**31)  # no more than there are
+    assert all_of_them.ok
+    assert 0 < all_of_them.checked <= len(DATA) ** 2
 
 
 def test_a_ready_matrix_is_read_but_not_computed_again(tmp_path: Path) -> None:
