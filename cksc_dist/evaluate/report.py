@@ -27,7 +27,7 @@ from cksc_dist.evaluate.paper import TABLE2
 from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.models import load_model
-from cksc_dist.processes import is_of_the_dead, signature
+from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import is_store
 from cksc_dist.store.model_files import model_digest
@@ -127,7 +127,7 @@ def _write(target: Path, content: str) -> Path:
 
 def _remove_left_over(target: Path) -> None:
     """Remove what processes left that were killed while they wrote the same report."""
-    form = re.compile(rf"{re.escape(target.name)}\.([0-9a-f]{{8}}-\d+-\d+)\.partial")
+    form = re.compile(rf"{re.escape(target.name)}\.({SIGNATURE})\.partial")
     for path in target.parent.glob("*.partial"):
         if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1]):
             path.unlink(missing_ok=True)
