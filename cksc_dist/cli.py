@@ -33,13 +33,12 @@ from cksc_dist.commands.options import (
     run_spec,
     share,
 )
+from cksc_dist.commands.program import EXIT_ERROR, exit_code, in_words, prepared
 from cksc_dist.commands.screen import no_controls
 from cksc_dist.errors import CkscError, InputError
 
 __all__ = ["main"]
 
-EXIT_ERROR = 2
-EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 _TOP = """\
@@ -96,8 +95,8 @@ examples:
 _VERIFY = """\
 Check a store: every file, symmetry, and a random sample of entries against an independent engine.
 
-Exits with 1 where anything is wrong or missing, and lists the bad tiles; --repair computes them again. Of kernels,
-models, trainings, fits and tables it says what to do. Files that are no part of the store are named.
+Exits with 1 where anything is wrong or missing, and lists the bad tiles; --repair computes these and missing
+ones. Of kernels, models, trainings, fits and tables it says what to do. Files that are no part of the store are named.
 
 examples:
   cksc verify taps.zarr
@@ -223,8 +222,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_argument(word):
             print(f"cksc: error: {word[:100]!r} is no text that a system could pass on", file=sys.stderr)
             return EXIT_ERROR
-    options = _parser().parse_args(arguments)
-    with warnings.catch_warnings():
+    with prepared(), warnings.catch_warnings():
+        options = _parser().parse_args(arguments)
         warnings.showwarning = _show_warning
         try:
             run: Callable[[argparse.Namespace], int | None] = options.run
@@ -234,13 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # the reader has what it wanted; without this Python would complain when it closes the stream
             _discard_output()
             return EXIT_BROKEN_PIPE
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             print("cksc: interrupted; what is done in a store is kept", file=sys.stderr)
-            return EXIT_INTERRUPTED
+            return exit_code(interrupt)
         except (CkscError, OSError) as error:
             if options.debug:
                 print(no_controls(traceback.format_exc()), end="", file=sys.stderr)
-            print(f"cksc: error: {no_controls(_in_words(error))}", file=sys.stderr)
+            print(f"cksc: error: {in_words(error)}", file=sys.stderr)
             return EXIT_ERROR
     return code or 0
 
@@ -251,14 +250,6 @@ def _is_argument(word: str) -> bool:
         return b"\0" not in os.fsencode(word)
     except UnicodeEncodeError:
         return False
-
-
-def _in_words(error: Exception) -> str:
-    """Return what is wrong and, where the operating system says it, what to do."""
-    from cksc_dist.store.trouble import advice
-
-    words = advice(error) if isinstance(error, OSError) else ""
-    return f"{error}: {words}" if words else str(error)
 
 
 def _show_warning(
@@ -339,7 +330,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--sample", type=at_least(0), default=200, metavar="N", help="entries to compute again (200)")
     verify.add_argument("--seed", type=at_least(0), metavar="N", help="which entries (others every time)")
     verify.add_argument("--distances", default="", metavar="PREFIX", help="first letters of matrices to check (all)")
-    verify.add_argument("--repair", action="store_true", help="restore metadata, compute bad tiles again")
+    verify.add_argument("--repair", action="store_true", help="restore metadata, compute bad and missing tiles")
     add_run_options(verify, trust=False)
 
     append = command("append", _APPEND, _append)

@@ -14,6 +14,7 @@ __all__ = [
     "EngineError",
     "InputError",
     "ModelFileError",
+    "NoSeriesError",
     "PlanError",
     "ReadError",
     "SmallClassWarning",
@@ -55,6 +56,10 @@ class ModelFileError(CkscError, ValueError):
 
 class StoreError(CkscError, ValueError):
     """A store that is missing, damaged, unfinished, unreachable, or written by another version."""
+
+
+class NoSeriesError(StoreError):
+    """A store that has no series yet, or in which writing the first ones was cut off."""
 
 
 class StoreBusyError(StoreError):

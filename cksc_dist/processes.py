@@ -1,14 +1,16 @@
 """Who has left this: words for a process, to be put into names of files, and whether it is still there.
 
-A process is known by its host and container, its number, and its birth: numbers are used again, and in a container the
-same program often has the same one. The birth is counted from the start of the machine, where the system tells: a clock
-that is set moves all times of day.
+A process is known by its host, that host's last start, its container, its number, and its birth: numbers are used
+again, and in a container the same program often has the same one. The birth is counted from the start of the machine,
+where the system tells: a clock that is set moves all times of day.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import socket
+import time
 import uuid
 from contextlib import suppress
 from functools import lru_cache
@@ -17,7 +19,17 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["NAMESPACE", "PARTIAL", "SIGNATURE", "birth", "is_of_the_dead", "runs", "signature", "unfinished"]
+__all__ = [
+    "NAMESPACE",
+    "PARTIAL",
+    "SIGNATURE",
+    "birth",
+    "is_abandoned",
+    "is_of_the_dead",
+    "runs",
+    "signature",
+    "unfinished",
+]
 
 PARTIAL = ".partial"
 """How the names of unfinished files end."""
@@ -25,13 +37,20 @@ PARTIAL = ".partial"
 SIGNATURE = r"[0-9a-f]{8}-\d+-\d+"
 """The form of a word for a process."""
 
+UNFINISHED = re.compile(rf"\.({SIGNATURE})\.[0-9a-f]{{32}}{re.escape(PARTIAL)}$")
+"""How unfinished files end, with a word for the process that writes."""
+
+ABANDONED_SECONDS = 86400.0
+
 TIME_OF_DAY = 1e9
 """Earlier releases counted from 1970: no machine has been running for so many seconds."""
 
 
 def _namespace() -> str:
+    """Return what tells this start of this machine, and this container, from others of the same name."""
     with suppress(OSError):
-        return os.readlink("/proc/self/ns/pid")
+        started = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{os.readlink('/proc/self/ns/pid')} {started}"
     return ""
 
 
@@ -75,16 +94,29 @@ def unfinished(path: Path) -> Path:
     return path.with_name(f"{path.name}.{signature()}.{uuid.uuid4().hex}{PARTIAL}")
 
 
-def is_of_the_dead(word: str) -> bool:
-    """Tell whether a signature is of a process of this host that is gone.
+def is_of_the_dead(word: str, path: Path) -> bool:
+    """Tell whether what has a signature in its name is of a process that is gone.
+
+    Of this host that is known. Elsewhere, or before this machine was started last, it is where nobody has touched the
+    thing for a day: to write one takes seconds.
 
     Examples
     --------
-    >>> is_of_the_dead(signature())
+    >>> is_of_the_dead(signature(), Path())
     False
     """
     here, process, born = word.split("-")
-    return here == _here() and not runs(int(process), float(born) + 0.5)
+    if here == _here():
+        return not runs(int(process), float(born) + 0.5)
+    with suppress(OSError):
+        return time.time() - path.stat().st_mtime > ABANDONED_SECONDS
+    return False
+
+
+def is_abandoned(path: Path) -> bool:
+    """Tell whether a path has a name of `unfinished`, and whoever wrote there is gone."""
+    found = UNFINISHED.search(path.name)
+    return found is not None and is_of_the_dead(found[1], path)
 
 
 def _here() -> str:

@@ -17,11 +17,30 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 
-__all__ = ["Ragged", "SeriesSet", "is_text", "label_array", "ragged"]
+__all__ = ["UNKNOWN", "Ragged", "SeriesSet", "check_labelled", "have_labels", "is_text", "label_array", "ragged"]
+
+UNKNOWN = "?"
+"""The label of a series without one."""
 
 
 Ragged = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Frames end to end (frames, dims), and the ``n + 1`` edges between series."""
+
+
+def have_labels(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Tell of each label whether it is one, and not the sign for an unknown one."""
+    known: NDArray[np.bool_] = labels.astype(str) != UNKNOWN
+    return known
+
+
+def check_labelled(labels: NDArray[Any]) -> None:
+    """Raise an InputError for rows without labels: otherwise they would become a class of their own."""
+    known = have_labels(labels)
+    if not known.all():
+        raise InputError(
+            f"{int((~known).sum()):,} of {len(labels):,} rows have the label {UNKNOWN!r}, which stands for an unknown "
+            f"one, the first of them row {int(known.argmin())}; choose labelled rows, or put labels to them"
+        )
 
 
 def ragged(series: Any, *, name: str = "series") -> Ragged:
@@ -243,7 +262,7 @@ class SeriesSet:
         return cls(
             values=values,
             offsets=offsets,
-            labels=np.full(n, "?") if labels is None else label_array(labels, name=f"{name}: labels"),
+            labels=np.full(n, UNKNOWN) if labels is None else label_array(labels, name=f"{name}: labels"),
             ids=_text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
             name=name,
             dim_names=tuple(dim_names),

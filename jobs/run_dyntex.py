@@ -18,7 +18,7 @@ import sys
 import warnings
 
 from cksc_dist.commands.dyntex_job import add_dyntex_options, run_dyntex
-from cksc_dist.errors import CkscError
+from cksc_dist.commands.program import run_job
 
 
 def main() -> int:
@@ -27,13 +27,7 @@ def main() -> int:
     add_dyntex_options(parser)
     options = parser.parse_args()
     warnings.showwarning = lambda message, *_: print(f"run_dyntex: warning: {message}", file=sys.stderr)
-    try:
-        run_dyntex(options)
-    except (CkscError, OSError) as error:
-        parser.exit(2, f"run_dyntex: error: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "run_dyntex: interrupted; run it again to go on\n")
-    return 0
+    return run_job("run_dyntex", lambda: run_dyntex(options))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.paper_job import SETS, add_job_options, run_set, source_of
+from cksc_dist.commands.program import run_job
 from cksc_dist.commands.screen import Screen
-from cksc_dist.errors import CkscError, InputError
+from cksc_dist.errors import InputError
 from cksc_dist.evaluate.tables import markdown
 
 PLACE = re.compile(r"(?<=<!-- table 2 -->\n).*?(?=<!-- end of table 2 -->)", re.DOTALL)
@@ -32,16 +33,10 @@ def main() -> int:
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS), help="data sets (all)")
     parser.add_argument("--readme", type=Path, metavar="FILE", help="where to put the table (nowhere)")
     options = parser.parse_args()
-    try:
-        run_job(options)
-    except (CkscError, OSError) as error:
-        parser.exit(2, f"run_table2: error: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, "run_table2: interrupted; run it again to go on\n")
-    return 0
+    return run_job("run_table2", lambda: compare(options))
 
 
-def run_job(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace) -> None:
     """Compare all methods on all data sets, a store and a report for each."""
     screen, begin = Screen(), time.perf_counter()
     if options.readme is not None and not PLACE.search(options.readme.read_text()):

@@ -12,7 +12,7 @@ import pytest
 import cksc_dist
 
 PACKAGE = Path(cksc_dist.__file__).parent
-BASE = {"errors", "spec", "series", "processes"}
+BASE = {"errors", "spec", "series", "processes", "machine", "arrays"}
 
 # what each part may import of this package, besides itself
 MAY_IMPORT: dict[str, set[str]] = {
@@ -20,6 +20,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "spec": {"errors"},
     "series": {"errors"},
     "processes": set(),
+    "machine": set(),
+    "arrays": {"series", "machine"},
     "maths": BASE,
     "io": BASE | {"maths"},
     "store": BASE | {"maths"},
@@ -40,6 +42,8 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "spec": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "series": CLUSTER | STORAGE | LEARNING | {"numba", "scipy"},
     "processes": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
+    "machine": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
+    "arrays": CLUSTER | STORAGE | LEARNING | {"numba", "scipy"},
     "maths": CLUSTER | STORAGE | LEARNING,
     "io": CLUSTER | STORAGE | LEARNING,
     "store": CLUSTER | LEARNING,

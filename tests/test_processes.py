@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -34,10 +35,22 @@ def test_a_clock_that_is_set_changes_nothing(monkeypatch: pytest.MonkeyPatch) ->
     processes._signature.cache_clear()
     assert signature() == word
     assert runs(os.getpid(), born)
-    assert not is_of_the_dead(word)
+    assert not is_of_the_dead(word, Path())
 
 
-def test_a_signature_is_of_one_life_on_one_host() -> None:
+def test_a_signature_is_of_one_life_on_one_host(tmp_path: Path) -> None:
     here, process, born = signature().split("-")
-    assert is_of_the_dead(f"{here}-{process}-{int(born) - 60}")
-    assert not is_of_the_dead(f"00000000-{process}-{int(born) - 60}")  # of another host, of which nobody here knows
+    (path := tmp_path / "left").write_bytes(b"")
+    assert is_of_the_dead(f"{here}-{process}-{int(born) - 60}", path)
+    assert not is_of_the_dead(f"00000000-{process}-{int(born) - 60}", path)
+    # of another host, of which nobody here knows
+    assert not is_of_the_dead(f"00000000-{process}-{int(born) - 60}", tmp_path / "gone")
+
+
+def test_a_machine_that_was_started_again_is_another_one(tmp_path: Path) -> None:
+    """Numbers and births of processes come again after a start; a service may even find its own."""
+    look = "from cksc_dist import processes; print(processes.NAMESPACE)"
+    same = [subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout for _ in range(2)]
+    assert same == [f"{processes.NAMESPACE}\n"] * 2
+    if sys.platform == "linux":
+        assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in processes.NAMESPACE

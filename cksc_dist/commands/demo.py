@@ -16,6 +16,7 @@ from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models import CKSC
 from cksc_dist.models.explanation import Explanation
 from cksc_dist.series import SeriesSet
+from cksc_dist.store.model_files import check_place
 
 __all__ = ["demo"]
 
@@ -39,6 +40,8 @@ def demo(seed: int, per_class: int, n_jobs: int, save: Path | None) -> None:
         Where the model goes; the series held out go beside it, ``<save>.test.npz``. None: nothing is written.
     """
     screen = Screen()
+    if save is not None:
+        check_place(save)  # before it is known what would go there
     data = make_gestures(n_per_class=per_class, random_state=seed)
     train, test = data.select(np.arange(0, len(data), 2)), data.select(np.arange(1, len(data), 2))
     screen.heading("Gestures, made")

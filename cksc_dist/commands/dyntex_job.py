@@ -192,7 +192,7 @@ class _Job:
         spec = TextureSpec(videos_per_class=self.options.videos_per_class, seed=self.options.seed)
         folder = self.home / "videos"
         with self.stage() as said:
-            said.append(f"{make_textures(folder, spec, DaskExecutor(self.client), self.work):,} made")
+            said.append(f"{make_textures(folder, spec, DaskExecutor(self.client, self.work), self.work):,} made")
         return _made(folder, spec)
 
     def describe(self, videos: Sequence[VideoFile]) -> Described:
@@ -202,7 +202,7 @@ class _Job:
             return describe_videos(
                 videos,
                 str(self.home / "descriptors"),
-                DaskExecutor(self.client),
+                DaskExecutor(self.client, self.work),
                 self.work,
                 layout=self.options.layout,
                 name=self.data,

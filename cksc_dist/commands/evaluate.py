@@ -20,9 +20,11 @@ from cksc_dist.evaluate.protocol import Protocol, evaluate
 from cksc_dist.evaluate.report import write_report
 from cksc_dist.evaluate.tables import comparison
 from cksc_dist.maths.threads import resolve_n_jobs
+from cksc_dist.series import check_labelled
 from cksc_dist.spec import ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.layout import check_store
+from cksc_dist.store.local_files import check_output
+from cksc_dist.store.series_files import open_series
 
 __all__ = ["SWEEPS", "compare", "method_names", "say_comparison"]
 
@@ -72,7 +74,12 @@ def compare(
     report
         Where the HTML file goes; None: no report.
     """
-    check_store(Folder(store))  # before a cluster is started in vain
+    # before a cluster is started in vain
+    labels = open_series(Folder(store)).labels
+    check_labelled(labels)
+    protocol.splits(labels)
+    if report is not None:
+        check_output(report)
     work, workers = watched(WorkScreen(screen)), run.workers or resolve_n_jobs(-1)
     with connected(run, workers) as client, work.on(client):
         screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")

@@ -11,7 +11,7 @@ import numpy as np
 from cksc_dist.commands.amounts import in_bytes
 from cksc_dist.commands.screen import Screen
 from cksc_dist.io import read
-from cksc_dist.series import SeriesSet
+from cksc_dist.series import UNKNOWN, SeriesSet
 
 __all__ = ["info", "summary"]
 
@@ -60,7 +60,7 @@ def summary(data: SeriesSet) -> list[tuple[str, str]]:
 
 def _classes(data: SeriesSet) -> str:
     names, counts = np.unique(data.labels, return_counts=True)
-    if names.tolist() == ["?"]:
+    if names.tolist() == [UNKNOWN]:
         return "none: the series have no labels"
     return f"{len(names)}: " + ", ".join(f"{name} {count}" for name, count in zip(names, counts, strict=True))
 

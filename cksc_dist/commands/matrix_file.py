@@ -9,8 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.arrays import is_npy, load_npy, load_npz
 from cksc_dist.errors import ReadError
-from cksc_dist.io.arrays import is_npy, load_npy, load_npz
 from cksc_dist.series import label_array
 
 __all__ = ["read_matrix"]

@@ -14,9 +14,10 @@ import xarray as xr
 from cksc_dist import SeriesSet
 from cksc_dist.commands.evaluate import compare, method_names
 from cksc_dist.commands.options import add_run_options, at_least, run_spec
+from cksc_dist.commands.program import run_job
 from cksc_dist.commands.screen import Screen
 from cksc_dist.dist.ingest import ingest, ingest_distances
-from cksc_dist.errors import CkscError, InputError
+from cksc_dist.errors import InputError
 from cksc_dist.evaluate.grids import KernelChoices
 from cksc_dist.evaluate.paper import TABLE1
 from cksc_dist.evaluate.protocol import Protocol
@@ -135,15 +136,13 @@ def main(title: str, text: str | None, *, sweeps: Sequence[str] = ()) -> int:
             "--authors-distances", action="store_true", help="take the distances that the authors published"
         )
     options = parser.parse_args()
-    try:
+
+    def work() -> None:
         if authors and options.authors_distances:
             store = options.store.removesuffix(".zarr") + "-authors.zarr"
             report = options.report.with_stem(f"{options.report.stem}-authors")  # beside that of the computed distances
             run_authors_distances(options, Screen(), store=store, report=report)
         else:
             run_set(title, options, Screen(), store=options.store, report=options.report, sweeps=sweeps)
-    except (CkscError, OSError) as error:
-        parser.exit(2, f"run_{name}: error: {error}\n")
-    except KeyboardInterrupt:
-        parser.exit(130, f"run_{name}: interrupted; run it again to go on\n")
-    return 0
+
+    return run_job(f"run_{name}", work)

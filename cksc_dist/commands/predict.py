@@ -20,15 +20,16 @@ from cksc_dist.io import read
 from cksc_dist.models import CKSC
 from cksc_dist.models.explanation import Explanation
 from cksc_dist.models.prediction import HeldSeries, NewSeries, SavedModel, explain_blocks
+from cksc_dist.series import UNKNOWN
 from cksc_dist.spec import RunSpec
-from cksc_dist.store.folder import Folder
+from cksc_dist.store.folder import Folder, local_path
+from cksc_dist.store.local_files import check_output, replacing
 from cksc_dist.store.series_files import open_series
 from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["predict"]
 
 SHOWN = 50  # decisions that are printed unless more are asked for
-UNKNOWN = "?"  # the label that readers give to a series without one
 
 
 def predict(
@@ -62,6 +63,8 @@ def predict(
         Print all decisions, not only the first.
     """
     screen = Screen(sys.stderr if json_file == "-" else None)
+    if json_file not in (None, "-"):
+        check_output(Path(json_file or ""), source)
     saved = SavedModel.at(model_path)
     saved.source()  # before a large file is read in vain
     series = _open(source, reader_options)
@@ -75,7 +78,7 @@ def predict(
         for block in blocks:
             if stream is not None:
                 records = [_record(series, i, explanation) for i, explanation in enumerate(block, len(labels))]
-                _put(stream, "".join(_json_line(record) for record in records))
+                _put(stream, json_file or "", "".join(_json_line(record) for record in records))
             shown += block if explain or show_all else block[: SHOWN - len(shown)]
             labels += [str(explanation.label) for explanation in block]
     _print_decisions(screen, series, shown)
@@ -101,7 +104,7 @@ def _open(source: str, reader_options: Mapping[str, Any]) -> NewSeries:
     """Return the series of a store, which stay where they are, or of anything that is read as a whole."""
     folder = Folder(source)
     if folder.local is not None and not (folder.local / "zarr.json").exists():
-        return HeldSeries(read(source.removeprefix("file://"), **reader_options))
+        return HeldSeries(read(local_path(source) or source, **reader_options))
     if reader_options:
         raise InputError(f"{source} is a store, and --option is for files that are read: leave it out")
     series = open_series(folder)
@@ -114,7 +117,7 @@ def _json_stream(json_file: str | None) -> AbstractContextManager[TextIO | None]
         return nullcontext()
     if json_file == "-":
         return nullcontext(sys.stdout)
-    return Path(json_file).open("w", encoding="utf-8")
+    return replacing(Path(json_file))
 
 
 def _json_line(record: dict[str, Any]) -> str:
@@ -123,7 +126,7 @@ def _json_line(record: dict[str, Any]) -> str:
     return re.sub("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 
-def _put(stream: TextIO, lines: str) -> None:
+def _put(stream: TextIO, name: str, lines: str) -> None:
     """Write lines at once; say which file it is that cannot take them."""
     try:
         stream.write(lines)
@@ -134,7 +137,7 @@ def _put(stream: TextIO, lines: str) -> None:
         if stream is not sys.stdout:
             with suppress(OSError):  # which has the same to say
                 stream.close()
-        if (trouble := named_trouble(error, stream.name)) is None:
+        if (trouble := named_trouble(error, name)) is None:
             raise
         raise trouble from error
 

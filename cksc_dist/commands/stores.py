@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,13 @@ from cksc_dist.dist.status import MatrixStatus, store_status
 from cksc_dist.dist.verify import Verdict
 from cksc_dist.dist.verify import verify as verify_store
 from cksc_dist.dist.verify_files import Files, verify_files
+from cksc_dist.errors import StoreError
 from cksc_dist.io import read
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease, silence
+from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix import describe
 from cksc_dist.store.matrix_files import find_matrices
 from cksc_dist.store.metadata import ensure_recorded, restore_metadata
@@ -181,6 +183,8 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     """Check a store, mend it if asked, and return the exit code: 0 where all is well."""
     screen = Screen()
     folder = Folder(store)
+    if repair:
+        _tidy_up(folder)
     faults, verdicts = verify_store(folder, sample, seed, WorkScreen(screen), prefix)
     if faults and repair:
         with Lease(folder, "repair"):
@@ -203,7 +207,8 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     code = 1 if others.damaged else code
     for verdict in verdicts:
         _print_verdict(screen, verdict)
-        if (verdict.bad or verdict.axes) and repair and not faults:
+        # a repair that was killed has left damaged tiles as missing ones
+        if not verdict.ok and repair and not faults:
             spec, bad = find_matrices(folder)[verdict.fingerprint].spec, list(verdict.bad)
             # all else has just been read
             trusting = replace(run, trust=True)
@@ -215,6 +220,17 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     if (faults or any(not verdict.ok for verdict in verdicts)) and not repair:
         screen.line(f"mend it with: cksc verify {store} --repair")
     return code
+
+
+def _tidy_up(folder: Folder) -> None:
+    """Take away what a killed repair has left: its lock, what is half-written, and marks of tiles beside the ledger."""
+    if folder.read("metadata.json") is None:
+        return  # no store, as those say who check it
+    with Lease(folder, "repair"):
+        folder.sweep()
+        with suppress(StoreError):  # what cannot be read is told by those who check it
+            for name in find_matrices(folder):
+                Ledger(folder, name).load().collect()
 
 
 def _print_verdict(screen: Screen, verdict: Verdict) -> None:

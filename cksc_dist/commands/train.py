@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.model_selection import StratifiedShuffleSplit
 
+from cksc_dist.arrays import load_npy
 from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.errors import InputError, ReadError
-from cksc_dist.io.arrays import load_npy
 from cksc_dist.io.text import quote
 from cksc_dist.models.training import Place, Training, held_out_accuracy, train
+from cksc_dist.series import UNKNOWN, have_labels
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
@@ -52,11 +53,13 @@ def train_model(
     """
     screen = Screen()
     matrix = open_matrix(store, distances)
-    train_rows = np.arange(len(matrix)) if rows is None else _read_rows(rows, matrix)
+    train_rows = np.flatnonzero(have_labels(matrix.labels)) if rows is None else _read_rows(rows, matrix)
     test_rows: Index | None = None
     if hold_out is not None:
         train_rows, test_rows = _split(matrix, train_rows, hold_out, seed)
     screen.line(f"{matrix!r}: training on {len(train_rows):,} of {len(matrix):,} rows")
+    if rows is None and (unlabelled := int((~have_labels(matrix.labels)).sum())):
+        screen.line(f"{unlabelled:,} rows have no label ({UNKNOWN}), and are left out")
     done = train(
         store,
         model,
@@ -97,7 +100,10 @@ def _split(matrix: DistanceMatrix, rows: Index, share: float, seed: int) -> tupl
     try:
         kept, held = next(StratifiedShuffleSplit(1, test_size=share, random_state=seed).split(rows, labels))
     except ValueError as error:
-        raise InputError(f"--hold-out {share:g} of these {len(rows)} rows is not possible: {error}") from error
+        raise InputError(
+            f"--hold-out {share:g} of these {len(rows)} rows is not possible: {error}; hold out another share, or "
+            "leave out small classes (--rows)"
+        ) from error
     return np.sort(rows[kept]), np.sort(rows[held])
 
 

@@ -43,7 +43,7 @@ def chosen_executor(
         if client is not None or run.scheduler is not None:
             memory = run.memory or memory_of_workers(found)
             plan.piece(memory)
-        dask_executor = DaskExecutor(found)
+        dask_executor = DaskExecutor(found, progress)
         yield (
             dask_executor,
             f"{kind} ({why})",

@@ -9,7 +9,8 @@ import os
 import platform
 import socket
 import warnings
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -17,8 +18,10 @@ import dask
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist.progress import Progress
-from cksc_dist.dist.ship import code_digest, code_for_late_workers, disagree, ship_code
+from cksc_dist.dist.ship import DIGEST_THERE, code_digest, disagree, late_workers_judged, send_code
 from cksc_dist.errors import ClusterError
+from cksc_dist.machine import memory
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import RunSpec
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "connected",
     "dashboard_of",
     "encryption_warning",
+    "have_limits",
     "is_here",
     "memory_of_workers",
     "slots_of",
@@ -46,6 +50,9 @@ _CONFIG = {
     "distributed.scheduler.worker-ttl": "60s",
     # workers may be killed for reasons that have nothing to do with the task they run
     "distributed.scheduler.allowed-failures": 10,
+    # so long after a worker has died its nanny is closed for good if just then the next one is not there, as where that
+    # has died, too
+    "distributed.deploy.lost-worker-timeout": "24h",
     # results are a few bytes: nothing to spill, and a tile comes and goes
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
@@ -80,8 +87,7 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
                     _warned.add(run.scheduler)
                     warnings.warn(plain, stacklevel=3)
                 _wait_for_a_worker(client)
-                with code_for_late_workers(client, versions_here()):
-                    yield client
+                yield client
             return
         with _local_cluster(workers, run.memory) as cluster, _near_client(cluster) as client:
             yield client
@@ -90,12 +96,7 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
 def _client_of(address: str) -> Client:
     """Connect with the certificates of Dask's own configuration; say what is wrong where that fails."""
     try:
-        try:
-            return _new_client(address)
-        except AssertionError:  # Dask gives its thread ten seconds to start, which a busy machine may need
-            return _new_client(address)
-    except AssertionError as error:
-        raise ClusterError(f"Dask could not start a thread to reach {address}; run the same command again") from error
+        return _new_client(address, timeout=f"{CONNECT_SECONDS}s")
     except (OSError, TimeoutError, ValueError, TypeError, RuntimeError) as error:
         missing = _missing_certificates(address)
         if missing:
@@ -123,8 +124,21 @@ def _client_of(address: str) -> Client:
         ) from error
 
 
-def _new_client(address: str) -> Client:
-    return Client(address, timeout=f"{CONNECT_SECONDS}s", set_as_default=False)
+def _new_client(target: Any, **options: Any) -> Client:
+    """Return a client; one that cannot connect is closed at once.
+
+    Otherwise it would be closed when it is collected as garbage. That may be while another client is started, by the
+    same thread or by that one's own, and then Dask waits for a lock that it holds: for ten seconds, or for ever.
+    """
+    client = Client.__new__(Client)
+    try:
+        client.__init__(target, set_as_default=False, **options)
+    except BaseException:
+        client.__del__()
+        with suppress(AttributeError):  # it may have failed before it had one
+            client._loop_runner.stop()
+        raise
+    return client
 
 
 def _missing_certificates(address: str) -> str:
@@ -195,11 +209,23 @@ def working_client(run: RunSpec, workers: int, client: Any, progress: Progress) 
     given = client is not None or run.scheduler is not None
     if not given:
         progress.note(f"starting a cluster of {workers} workers on this machine")
-    with nullcontext(client) if client is not None else connected(run, workers) as found, _loss_in_words(found):
-        for warning in check_code(found) if given else ():
-            progress.note(f"warning: {warning}")
-        with progress.on(found):
-            yield found
+    with (
+        nullcontext(client) if client is not None else connected(run, workers) as found,
+        _loss_in_words(found),
+        _same_code(found, progress) if given else nullcontext(),
+        progress.on(found),
+    ):
+        yield found
+
+
+@contextmanager
+def _same_code(client: Client, progress: Progress) -> Iterator[None]:
+    """Compare the code here with that of the cluster, and meanwhile with that of workers which join it."""
+    notes = _check_scheduler(client)
+    with late_workers_judged(client, versions_here()):  # first: nobody may join between the two
+        for note in notes + _check_workers(client):
+            progress.note(f"warning: {note}")
+        yield
 
 
 @contextmanager
@@ -217,7 +243,7 @@ def _loss_in_words(client: Client) -> Iterator[None]:
 
 def _near_client(cluster: LocalCluster) -> Client:
     """Return a client that fetches results from the workers themselves: on one machine it can reach them."""
-    return Client(cluster, set_as_default=False, direct_to_workers=True)
+    return _new_client(cluster, direct_to_workers=True)
 
 
 def _wait_for_a_worker(client: Client) -> None:
@@ -232,14 +258,16 @@ def _wait_for_a_worker(client: Client) -> None:
         ) from error
 
 
-def _local_cluster(workers: int, memory: int | None) -> LocalCluster:
+def _local_cluster(workers: int, limit: int | None) -> LocalCluster:
+    # more workers than cores share them, and seldom all need their most at the same time
+    limit = limit or memory() // min(workers, resolve_n_jobs(-1))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         try:
             return LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
-                memory_limit=memory or "auto",
+                memory_limit=limit,
                 host="127.0.0.1",
                 # a person who demands encryption has said where the certificates are
                 protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
@@ -278,16 +306,28 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _memory_limit(dask_worker: Any) -> tuple[int | None, int]:
-    """Return what a worker may use, and its threads; runs there."""
-    limit = dask_worker.memory_manager.memory_limit
-    return limit, dask_worker.state.nthreads
+def _look_at_memory(dask_worker: Any) -> tuple[int | None, int, str, int]:
+    """Return what a worker may use as Dask knows it, its threads, its host, and the memory of that; runs there."""
+    return dask_worker.memory_manager.memory_limit, dask_worker.state.nthreads, socket.gethostname(), memory()
 
 
 def memory_of_workers(client: Client) -> int | None:
-    """Return the bytes that one thread of the smallest worker may use; None where there is no limit."""
-    shares = [limit // threads for limit, threads in _asked(client, _memory_limit).values() if limit]
+    """Return the bytes that one thread of the smallest worker may use; None where no worker answers.
+
+    That is its share of the limit that the worker was started with, or of what its machine or container has: a limit of
+    Dask's may be larger, or missing.
+    """
+    found = _asked(client, _look_at_memory).values()
+    threads = Counter[str]()
+    for _, count, host, _ in found:
+        threads[host] += count
+    shares = [min(limit // count if limit else there, there // threads[host]) for limit, count, host, there in found]
     return min(shares, default=None)
+
+
+def have_limits(client: Client) -> bool:
+    """Tell whether every worker was started with a limit of memory."""
+    return all(limit for limit, *_ in _asked(client, _look_at_memory).values())
 
 
 def _asked(client: Client, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
@@ -317,7 +357,22 @@ _LOOK = (
 ).replace("NAMES", repr([*MUST_AGREE, OWN]))
 
 
-_CODE = f'getattr(__import__("{OWN}.dist.ship", fromlist=["ship"]), "code_digest", str)()'
+def _arithmetic() -> str:
+    """Return which instructions NumPy and BLAS have chosen for the processor; runs on both sides."""
+    import numpy as np
+    import scipy.linalg  # noqa: F401  it brings a BLAS of its own
+    from threadpoolctl import threadpool_info
+
+    built: Any = np.show_config(mode="dicts")
+    blas = {
+        f"{library['internal_api']} for {library.get('architecture', 'any processor')}"
+        for library in threadpool_info()
+        if library["user_api"] == "blas"
+    }
+    vectors = built["SIMD Extensions"]
+    return (
+        f"NumPy with {' '.join((*vectors.get('baseline', ()), *vectors.get('found', ())))}, {', '.join(sorted(blas))}"
+    )
 
 
 def versions_here() -> dict[str, str]:
@@ -331,33 +386,63 @@ def check_code(client: Client) -> list[str]:
 
     Returns what a person may want to know; raises a ClusterError that names both sides of a mismatch.
     """
-    here = versions_here()
-    there: dict[str, dict[str, Any]] = {"the scheduler": client.run_on_scheduler(eval, _LOOK)}
-    there |= {f"worker {address}": found for address, found in _asked(client, eval, _LOOK).items()}
+    return _check_scheduler(client) + _check_workers(client)
+
+
+def _check_scheduler(client: Client) -> list[str]:
+    notes, lacks = _compared("the scheduler", client.run_on_scheduler(eval, _LOOK))
+    if lacks:
+        send_code(client)
+        notes.append(f"{OWN} is not installed on the scheduler: its code was sent there")
+    return notes
+
+
+def _check_workers(client: Client) -> list[str]:
     notes, without = [], []
-    for place, versions in there.items():
-        for name, mine in here.items():
-            other = versions.get(name)
-            if other is None and name == OWN:
-                without.append(place)
-            elif other is None:
-                raise ClusterError(f"{place} has no {name}; install {name} {mine} there, as it is here")
-            elif disagree(name, mine, other):
-                raise ClusterError(
-                    f"{place} has {name} {other}, but here it is {mine}; both sides must run the same: install one of "
-                    "the two everywhere"
-                )
-            elif other != mine:
-                notes.append(f"{place} has {name} {other}, here it is {mine}")
+    for address, versions in _asked(client, eval, _LOOK).items():
+        found, lacks = _compared(f"worker {address}", versions)
+        notes += found
+        without += [address] if lacks else []
     if without:
-        ship_code(client)
-        notes.append(
-            f"{OWN} is not installed on {without[0]} and {len(without) - 1} more places: its code was sent there"
-        )
-    for address, digest in _asked(client, eval, _CODE).items():
+        send_code(client, without)
+        more = f" and {len(without) - 1} more" if without[1:] else ""
+        notes.append(f"{OWN} is not installed on worker {without[0]}{more}: its code was sent there")
+    for address, digest in _asked(client, eval, DIGEST_THERE).items():
         if digest != code_digest():
             raise ClusterError(
-                f"worker {address} has {OWN} {here[OWN]} as it is here, but other code of it; both sides must run the "
-                "same: install it anew there, and start the worker again"
+                f"worker {address} has {OWN} {versions_here()[OWN]} as it is here, but other code of it; both sides "
+                "must run the same: install it anew there, and start the worker again"
             )
-    return notes
+    return notes + _other_arithmetic(_asked(client, _arithmetic))
+
+
+def _other_arithmetic(there: Mapping[str, str]) -> list[str]:
+    """Say which worker rounds otherwise than this side; one stands for all."""
+    here = _arithmetic()
+    others = [(address, found) for address, found in there.items() if found != here]
+    if not others:
+        return []
+    address, found = others[0]
+    more = f" (and {len(others) - 1} more)" if len(others) > 1 else ""
+    return [
+        f"worker {address}{more} computes by {found}; here it is {here}: the last bits of kernels and models may "
+        "depend on who computes them, those of DTW distances do not; take processors of one kind where bytes must be "
+        "the same"
+    ]
+
+
+def _compared(place: str, there: Mapping[str, str | None]) -> tuple[list[str], bool]:
+    """Compare versions; return smaller differences, and whether this package is missing."""
+    notes = []
+    for name, mine in versions_here().items():
+        other = there.get(name)
+        if other is None and name != OWN:
+            raise ClusterError(f"{place} has no {name}; install {name} {mine} there, as it is here")
+        if other is not None and disagree(name, mine, other):
+            raise ClusterError(
+                f"{place} has {name} {other}, but here it is {mine}; both sides must run the same: install one of "
+                "the two everywhere"
+            )
+        if other not in (None, mine):
+            notes.append(f"{place} has {name} {other}, here it is {mine}")
+    return notes, there.get(OWN) is None

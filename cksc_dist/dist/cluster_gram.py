@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from cksc_dist.maths.codes import Dictionary
 from cksc_dist.maths.gram import Gram, MemoryGram, StripGram, Weights, joined
 from cksc_dist.maths.nqp import SparseSolutions
 from cksc_dist.maths.sparse import SparseRows
-from cksc_dist.processes import is_of_the_dead, signature
+from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.kernel_copy import KernelCopy
 
@@ -53,7 +54,7 @@ CODE_BYTES = 4 * 2**20
 """Bytes of K U that one task of codes carries at most."""
 
 
-PASS = re.compile(r"pass-([0-9a-f]+-\d+-\d+)-[0-9a-f]+-\d+\.npz")
+PASS = re.compile(rf"pass-({SIGNATURE})-[0-9a-f]+-\d+\.npz")
 """What the tasks of a pass share, named after the process that wrote it: if it is killed, the next one tidies up."""
 
 
@@ -93,7 +94,7 @@ class ClusterGram:
         self.diagonal = copy.diagonal
         self._run, self._passes = f"{signature()}-{uuid.uuid4().hex[:8]}", 0
         for name in copy.folder.names(""):
-            if (left := PASS.fullmatch(name)) and is_of_the_dead(left[1]):
+            if (left := PASS.fullmatch(name)) and is_of_the_dead(left[1], Path(copy.folder.url, name)):
                 copy.folder.remove(name)
 
     @contextmanager

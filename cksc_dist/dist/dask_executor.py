@@ -10,7 +10,7 @@ import itertools
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -25,7 +25,9 @@ from distributed.scheduler import KilledWorker
 from cksc_dist.dist.cluster import slots_of
 from cksc_dist.dist.executors import Done
 from cksc_dist.dist.plan import Plan, Rate
+from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.sample import average, sample_rate
+from cksc_dist.dist.ship import REFUSED
 from cksc_dist.dist.tile_work import TileTask, run_task
 from cksc_dist.errors import CkscError, ClusterError
 from cksc_dist.store.folder import Folder
@@ -45,6 +47,10 @@ COPIES = 3
 LOOK_SECONDS = 1.0
 SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
+RESULT_SECONDS = 60.0
+"""A result that has not been fetched after so long was most likely lost meanwhile."""
+SILENT_SECONDS = 300.0
+"""After so long without any result it is told who has which tasks, and again after as long."""
 
 
 def _run_on_worker(task: TileTask) -> Done:
@@ -83,14 +89,20 @@ class DaskExecutor:
     ----------
     client
         Connected client; it stays open.
+    progress
+        Hears what a person may want to know.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, progress: Progress | None = None) -> None:
         self._client = client
+        self._progress = progress or Progress()
         self._run = uuid.uuid4().hex[:8]
-        self._last_seen = self._last_worker = time.monotonic()
+        self._last_seen = self._last_worker = self._heard = self._told = time.monotonic()
         self._asked, self._slots = -SLOTS_SECONDS, 1
         self._streams = itertools.count()
+        # Dask's own thread hears of them, which must not ask the scheduler anything: this one passes them on
+        self._refused: queue.SimpleQueue[tuple[float, dict[str, str]]] = queue.SimpleQueue()
+        client.subscribe_topic(REFUSED, self._refused.put)
         self.backups = 0
 
     @property
@@ -149,6 +161,7 @@ class DaskExecutor:
         finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         for future in futures.values():
             future.add_done_callback(finished.put)
+        self._heard = begin = time.monotonic()
         with self._words():
             while True:
                 there = self._client.nthreads()
@@ -158,6 +171,7 @@ class DaskExecutor:
                 with suppress(queue.Empty):
                     finished.get(timeout=LOOK_SECONDS)
                 self._check_scheduler()
+                self._tell_silence({str(one.key): begin for one in waiting})
             self._cancel([one for one in futures.values() if one.status == "pending"])
             found = []
             for one in futures.values():
@@ -184,8 +198,10 @@ class DaskExecutor:
         finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         flights: dict[int, _Flight] = {}
         durations: list[float] = []
+        self._heard = time.monotonic()
         try:
             while True:
+                self._tell_refused()
                 room = TASKS_AHEAD * self.slots - len(flights)
                 # in batches, as many as there are slots: one by one each costs some milliseconds
                 new = [_Flight(*item) for item in islice(left, room)] if room >= self.slots else []
@@ -196,18 +212,21 @@ class DaskExecutor:
                     future = finished.get(timeout=LOOK_SECONDS)
                 except queue.Empty:
                     self._check_scheduler()
+                    self._look_again(flights, finished)
                     if self.slots <= room and len(new) < room:  # nothing is left to send
                         self._back_up(prefix, function, flights, durations, finished)
+                    self._tell_silence({str(copy.key): one.sent for one in flights.values() for copy in one.copies})
                     yield None
                     continue
                 flight = flights.get(_number(future))
-                if flight is None:
-                    continue  # the slower of two copies
+                if flight is None or not any(copy is future for copy in flight.copies):
+                    continue  # the slower of two copies, or one that was too heavy
                 done = self._result(future, flight)
                 if done is None:
                     if not flight.copies:  # it was too heavy for the workers
                         self._send(prefix, function, [flight], flights, finished)
                     continue
+                self._heard = time.monotonic()
                 del flights[flight.number]
                 durations.append(done[1])
                 self._cancel([copy for copy in flight.copies if copy is not future])
@@ -268,22 +287,47 @@ class DaskExecutor:
             self.backups += 1
             self._send(prefix, function, [flight], flights, finished, worker)
 
+    def _tell_refused(self) -> None:
+        """Tell of workers that joined and were sent away."""
+        while not self._refused.empty():
+            self._progress.note(f"a worker joined in vain: {self._refused.get()[1]['reason']}")
+
+    def _tell_silence(self, sent: Mapping[str, float]) -> None:
+        """Tell who has tasks, by their keys and when they were sent, where nothing has come back for long.
+
+        A first task that hangs gets no backup copy: nobody knows how long it should take.
+        """
+        now = time.monotonic()
+        if now - max(self._heard, self._told) < SILENT_SECONDS:
+            return
+        self._told = now
+        with self._words():
+            held = self._client.processing()
+        times = {worker: [now - sent[key] for key in map(str, keys) if key in sent] for worker, keys in held.items()}
+        who = [f"{worker} has {len(each)}, for {max(each) / 60:.0f} min" for worker, each in times.items() if each]
+        self._progress.note(
+            f"nothing has come back for {(now - self._heard) / 60:.0f} min; of the tasks that were sent, "
+            f"{'; '.join(who) or 'no worker has any (are they paused for want of memory?)'}. Tasks may take that long; "
+            "a worker whose log or processor shows that it hangs may be ended: its tasks go to others"
+        )
+
     def _result(self, future: Future, flight: _Flight) -> tuple[Any, float] | None:
-        """Return what a task gave, and its seconds; None where a copy of it still runs, or is to be sent.
+        """Return what a task gave, and its seconds; None where it, or a copy of it, still runs or is to be sent.
+
+        A result is kept by the worker that computed it, and is lost with it where it was not fetched yet: Dask then
+        computes it once more, and `_look_again` finds it.
 
         Workers that die again and again at a task are most likely killed because it takes too much memory, which they
         cannot tell any more: it is sent again in a form that takes less, where there is one.
         """
-        if future.status == "finished":
-            with self._words():
-                done: tuple[Any, float] = future.result()
-            if isinstance(done[0], CkscError):
-                raise done[0]
-            return done
-        others = [copy for copy in flight.copies if copy is not future and copy.status == "pending"]
-        if others and future.status != "cancelled":
+        status = future.status
+        if status in ("pending", "lost"):
             return None
-        if future.status == "error":
+        if status == "finished":
+            return self._fetched(future)
+        if status == "error":
+            if any(copy.status != "error" for copy in flight.copies):
+                return None
             error = future.exception()
             if isinstance(error, KilledWorker):
                 lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
@@ -296,7 +340,29 @@ class DaskExecutor:
                     "the same command again"
                 )
             raise error if error is not None else ClusterError("a task failed without saying why")
-        raise self._gone()
+        raise self._gone()  # cancelled, and not by this side
+
+    def _fetched(self, future: Future) -> tuple[Any, float] | None:
+        """Return the result of a task that has finished, and its seconds; None where it was lost meanwhile."""
+        with self._words():
+            try:
+                done: tuple[Any, float] = future.result(timeout=RESULT_SECONDS)
+            except TimeoutError:
+                return None
+            except Exception:
+                if future.status == "finished":
+                    raise
+                return None  # computed once more, it may also fail
+        if isinstance(done[0], CkscError):
+            raise done[0]
+        return done
+
+    def _look_again(self, flights: dict[int, _Flight], finished: Any) -> None:
+        """Take up what was lost before it was fetched, and has ended once more: Dask calls back a first time only."""
+        for flight in flights.values():
+            for copy in flight.copies:
+                if copy.status not in ("pending", "lost"):
+                    finished.put(copy)
 
     @contextmanager
     def _words(self) -> Iterator[None]:

@@ -37,7 +37,9 @@ from cksc_dist.store.series_files import StoredSeries, open_series
 __all__ = ["Report", "compute_distances"]
 
 COLLECT_SECONDS = 30.0
-"""How often marks of tiles are collected into one file."""
+"""How often marks of tiles are collected into one file ..."""
+COLLECT_SHARE = 20
+"""... at most: between two times there are as many times as long as one takes."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,7 @@ def _execute(
 ) -> int:
     """Run all tasks, keep the ledger, and return how many pairs were computed."""
     cost = {todo.tile: plan.cells(todo) for todo in plan.todo}
-    pairs, collected = 0, time.monotonic()
+    pairs, next_collection = 0, time.monotonic() + COLLECT_SECONDS
     try:
         for done in executor.run(tasks):
             for tile, entry in done:
@@ -202,9 +204,10 @@ def _execute(
             if not done:
                 progress.tick()
             lease.check()
-            if time.monotonic() - collected > COLLECT_SECONDS:
+            if (now := time.monotonic()) > next_collection:
                 ledger.collect()
-                collected = time.monotonic()
+                # the whole ledger is written, which takes seconds where there are a hundred thousand tiles
+                next_collection = time.monotonic() + max(COLLECT_SECONDS, COLLECT_SHARE * (time.monotonic() - now))
     finally:
         if lease.held:  # otherwise the ledger is somebody else's; the marks are in the store
             ledger.collect()

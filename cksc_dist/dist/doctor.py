@@ -27,6 +27,7 @@ from cksc_dist.dist.cluster import (
     check_code,
     connected,
     encryption_warning,
+    have_limits,
     memory_of_workers,
     slots_of,
     versions_here,
@@ -108,7 +109,7 @@ def _check_all(client: Client, store: str | None) -> Iterator[Line]:
     versions = ", ".join(f"{name} {version}" for name, version in versions_here().items())
     yield from [Line("warn", "versions", note) for note in notes] or [Line("ok", "versions", versions)]
     yield from judge_threads(client.run(_threads))
-    yield from judge_memory(memory_of_workers(client), store, slots)
+    yield from judge_memory(memory_of_workers(client) if have_limits(client) else None, store, slots)
     yield from judge_gil(_on_each(client, _silence))
     yield from judge_dtaidistance(_on_each(client, _known_matrix))
     yield from judge_clocks(_clocks(client))
@@ -318,7 +319,7 @@ def check_store(client: Client, store: str) -> list[Line]:
         return [Line("fail", "store", f"{folder.url} cannot be written from here ({error}); mend its rights")]
     finally:
         with suppress(OSError):
-            Folder(f"{folder.url}/{tokens}").remove_all()
+            folder.below(tokens).remove_all()
         if folder.local is not None and not there:
             with suppress(OSError):
                 folder.local.rmdir()

@@ -6,17 +6,17 @@ forecast(store)      what ``cksc plan STORE`` tells
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import psutil
 
 from cksc_dist.dist.plan import Need, Plan, Rate, Todo, tile_edge
 from cksc_dist.dist.sample import few_tiles, sample_with_threads
 from cksc_dist.dist.survey import find_todo
 from cksc_dist.errors import InputError, PlanError
+from cksc_dist.machine import memory
 from cksc_dist.maths.metrics import check_metric, check_not_overflowing, check_not_vanishing, pick_dims
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
@@ -32,7 +32,6 @@ __all__ = [
     "check_series",
     "executor_kind",
     "forecast",
-    "machine_memory",
     "make_plan",
     "memory_of",
     "new_edge",
@@ -150,15 +149,7 @@ def memory_of(run: RunSpec) -> int | None:
         return run.memory
     if run.scheduler is not None:
         return None
-    return machine_memory() // workers_of(run)
-
-
-def machine_memory() -> int:
-    """Return the memory of this machine, or of the container that this process is in."""
-    total = int(psutil.virtual_memory().total)
-    with suppress(OSError, ValueError):
-        return min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    return total
+    return memory() // workers_of(run)
 
 
 def executor_kind(run: RunSpec, seconds: float) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,21 @@ from numpy.typing import NDArray
 from cksc_dist.dist.distances import Report, compute_distances
 from cksc_dist.dist.plan import tile_edge
 from cksc_dist.dist.progress import Progress
-from cksc_dist.errors import InputError, StoreError
+from cksc_dist.errors import InputError, NoSeriesError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
 from cksc_dist.maths.metrics import check_metric, check_not_overflowing
-from cksc_dist.series import SeriesSet, is_text, label_array
-from cksc_dist.spec import DistanceSpec, RunSpec
+from cksc_dist.series import UNKNOWN, SeriesSet, is_text, label_array
+from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
-from cksc_dist.store.layout import check_store, is_store
+from cksc_dist.store.layout import check_place, check_store, is_store
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.ledger import Blocks, Ledger, checksum
 from cksc_dist.store.matrix_files import MatrixFiles, create_matrix, find_matrices, remove_matrix
 from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
     GROUP,
+    StoredSeries,
     append_series,
     open_series,
     series_digests,
@@ -50,43 +52,44 @@ def ingest(data: SeriesSet, store: str | Path | Folder, *, replace: bool = False
         Put them in the place of others. Matrices of the store stay; of these, tiles of unchanged series hold good.
     """
     folder = Folder.of(store)
-    is_store(folder)  # or whatever else is there is left alone
-    with Lease(folder, "ingest"):
+    check_place(folder)
+    with Lease(folder, "ingest") as lease:
         folder.sweep()
-        if is_store(folder):
-            if _holds(folder, data) and not (replace and _is_damaged(folder)):
-                ensure_recorded(folder, GROUP)
-                return False
-            if not replace and _has_series(folder):
-                raise StoreError(
-                    f"{folder.url} holds other series; add these with cksc append, put them in their place with "
-                    "--replace, or choose another store"
-                )
-        write_series(folder, data)
-        return True
+        return _ingest(folder, data, replace, lease)
 
 
-def _has_series(folder: Folder) -> bool:
-    try:
-        open_series(folder)
-    except StoreError:  # cut off while it was written
+def _ingest(folder: Folder, data: SeriesSet, replace: bool, lease: Lease) -> bool:
+    if is_store(folder) and _keeps(folder, data, replace):
+        ensure_recorded(folder, GROUP)
         return False
+    write_series(folder, data, lease.check)
     return True
 
 
-def _is_damaged(folder: Folder) -> bool:
-    try:
-        return bool(open_series(folder).changed())
-    except StoreError:
-        return True
+def _keeps(folder: Folder, data: SeriesSet, replace: bool) -> bool:
+    """Tell whether a store holds just these series; False where they are to be written, an error where they may not.
 
-
-def _holds(folder: Folder, data: SeriesSet) -> bool:
+    Series that cannot be read may be damaged, or behind a line that is down: only who says so writes over them.
+    """
     try:
         old = open_series(folder)
-        len(old.digests), len(old.ids), len(old.labels)
-    except StoreError:
+        if _holds(old, data):
+            return not (replace and old.changed())
+    except NoSeriesError:
         return False
+    except StoreError:
+        if not replace:
+            raise
+        return False
+    if not replace:
+        raise StoreError(
+            f"{folder.url} holds other series; add these with cksc append, put them in their place with --replace, or "
+            "choose another store"
+        )
+    return False
+
+
+def _holds(old: StoredSeries, data: SeriesSet) -> bool:
     return (
         (old.n, old.dims) == (len(data), data.dims)
         and np.array_equal(old.digests, series_digests(data))
@@ -121,7 +124,7 @@ def ingest_distances(
         Put it in the place of another ready matrix, or other series.
     """
     folder = Folder.of(store)
-    is_store(folder)
+    check_place(folder)
     matrix = check_distances(distances, name="distances")
     n = len(matrix)
     if n < 2:
@@ -133,24 +136,38 @@ def ingest_distances(
     rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
     if not is_text(rows) or (labels is not None and not is_text(np.asarray(labels))):
         raise InputError("labels or ids hold letters that are no text in Unicode; rename them")
-    row_labels = np.full(n, "?") if labels is None else label_array(labels)
+    row_labels = np.full(n, UNKNOWN) if labels is None else label_array(labels)
     if data is None and not len(rows) == len(row_labels) == n:
         raise InputError(f"distances have {n} rows, but there are {len(row_labels)} labels and {len(rows)} ids")
     if len(np.unique(rows)) != len(rows):
         raise InputError("ids: a name is used twice; the names of rows must differ")
     if row_labels.dtype.kind not in "Uiub":
         raise InputError(f"labels are of type {row_labels.dtype}; use str, int or bool, all of one kind")
-    if is_store(folder) and not replace:
-        known = _ready_already(folder, matrix, None if data is not None else (row_labels, rows))
-        if known:
-            return known
-    if data is not None:
-        ingest(data, folder, replace=replace)
-    with Lease(folder, "ingest"):
+    with Lease(folder, "ingest") as lease:
         folder.sweep()
-        if data is None:
-            write_rows(folder, row_labels, rows, name)
-        return _write_matrix(folder, matrix)
+        if is_store(folder) and not replace:
+            known = _ready_already(folder, matrix, None if data is not None else (row_labels, rows))
+            if known:
+                Ledger(folder, known).load().collect()
+                return known
+        if data is not None:
+            _ingest(folder, data, replace, lease)
+        elif not _holds_rows(folder, row_labels, rows):
+            write_rows(folder, row_labels, rows, name, lease.check)
+        return _write_matrix(folder, matrix, lease)
+
+
+def _holds_rows(folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_]) -> bool:
+    """Tell whether a store has just these names, and no series."""
+    try:
+        found = open_series(folder) if is_store(folder) else None
+        same = found is not None and not found.dims and found.labels.tolist() == labels.tolist()
+        if found is None or not same or found.ids.tolist() != ids.tolist():
+            return False
+    except StoreError:
+        return False  # damaged, and to be replaced: otherwise it was told before
+    ensure_recorded(folder, GROUP)
+    return True
 
 
 def _check_names(data: SeriesSet, labels: NDArray[Any] | None, ids: NDArray[np.str_] | None) -> None:
@@ -166,11 +183,11 @@ def _ready_already(folder: Folder, matrix: NDArray[Any], names: tuple[NDArray[An
     Raises a StoreError where it would take the place of something else. What an earlier call was cut off in is nothing
     else: rows of the same names without series, and a ready matrix that is not whole.
     """
-    if names is not None and _has_series(folder):
-        series = open_series(folder)
-        told = (series.labels.tolist(), series.ids.tolist())
-        if series.dims or told != (names[0].tolist(), names[1].tolist()):
-            raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
+    if names is not None:
+        with suppress(NoSeriesError):
+            open_series(folder)
+            if not _holds_rows(folder, *names):
+                raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
     for name, files in find_matrices(folder).items():
         entries = Ledger(folder, name).load().entries if files.spec.metric == "external" else {}
         if entries and set(entries) == set(files.grid.all_tiles()):
@@ -192,18 +209,27 @@ def _upper(matrix: NDArray[Any], files: MatrixFiles, tile: Tile) -> NDArray[Any]
     return values
 
 
-def _write_matrix(folder: Folder, matrix: NDArray[Any]) -> str:
+def _write_matrix(folder: Folder, matrix: NDArray[Any], lease: Lease) -> str:
     series = open_series(folder)
     spec = DistanceSpec(metric="external", dtype=str(matrix.dtype))
-    for files in find_matrices(folder).values():
-        if files.spec.metric == "external" and files.spec != spec:
-            remove_matrix(files)
-    plain = DistanceSpec(metric="euclidean")
-    files = create_matrix(folder, spec, series, tile_edge(np.ones(series.n, np.int64), 1, plain))
-    ledger, blocks = Ledger(folder, files.fingerprint), Blocks(files.grid, series.digests)
-    for tile in files.grid.all_tiles():
+    for other in find_matrices(folder).values():
+        # of rows without series, nobody could ever compute another one
+        if other.spec != spec and (other.spec.metric == "external" or not series.dims):
+            remove_matrix(other)
+    ready = find_matrices(folder).get(fingerprint(spec))
+    if ready is not None and ready.state == series.state:
+        files = ready
+    else:
+        plain = DistanceSpec(metric="euclidean")
+        files = create_matrix(folder, spec, series, tile_edge(np.ones(series.n, np.int64), 1, plain))
+    ledger, blocks = Ledger(folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
+    sums = {tile: checksum(_upper(matrix, files, tile)) for tile in files.grid.all_tiles()}
+    # what an earlier call was cut off in stays; what would vouch for other values goes before they are written
+    ledger.drop([tile for tile, entry in ledger.entries.items() if entry.checksum != sums.get(tile)])
+    for tile in sorted(set(sums) - (set(ledger.entries) & files.whole_tiles())):
         begin = time.perf_counter()
         values = _upper(matrix, files, tile)
+        lease.check()
         files.write_tile(tile, values)
         entry = blocks.entry(tile, values, begun=begin, worker=None, computed=0)
         ledger.mark(tile, entry)
@@ -233,7 +259,7 @@ def append(
     """
     folder = Folder.of(store)
     check_store(folder)
-    with Lease(folder, "append"):
+    with Lease(folder, "append") as lease:
         folder.sweep()
         series = open_series(folder)
         external = [name for name, files in find_matrices(folder).items() if files.spec.metric == "external"]
@@ -256,6 +282,6 @@ def append(
                 # what a matrix of the store cannot take is refused before anything is written
                 check_metric((data.values, data.offsets), files.spec, series.n, int(series.lengths[0]))
                 check_not_overflowing((data.values, data.offsets), files.spec, series.n)
-            append_series(folder, data)
+            append_series(folder, data, lease.check)
     reports = [compute_distances(folder, files.spec, run, progress) for files in find_matrices(folder).values()]
     return Appended(before, len(data), reports)

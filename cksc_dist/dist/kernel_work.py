@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.arrays import unpack_npz
 from cksc_dist.errors import StoreError
 from cksc_dist.maths.codes import Dictionary, code_step
 from cksc_dist.maths.gram import Weights, atoms_by_rows, strip_sums
@@ -52,10 +53,10 @@ Index = NDArray[np.int64]
 def _matrix(url: str, fingerprint: str, state: str) -> DistanceMatrix:
     """Return a matrix as a worker keeps it open; ``state`` tells when its series are others."""
     folder = Folder(url)
-    series = folder.patiently(lambda: open_series(folder))
+    series = open_series(folder)
     if series.state != state:
         raise StoreError(f"{url}: the series have changed since the training began; run the command again")
-    return DistanceMatrix(folder.patiently(lambda: open_files(folder, fingerprint)), series)
+    return DistanceMatrix(open_files(folder, fingerprint), series)
 
 
 @lru_cache(maxsize=2)  # small ones are kept in memory
@@ -139,9 +140,8 @@ def shared_arrays(url: str, name: str) -> dict[str, NDArray[Any]]:
     if content is None:
         raise StoreError(f"{url}/{name} is gone: the run that it belongs to has ended")
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return {key: arrays[key] for key in arrays.files}
-    except Exception as error:  # damaged bytes end in any of a dozen kinds
+        return unpack_npz(content)
+    except ValueError as error:
         raise StoreError(f"{url}/{name} holds no arrays ({error}); run the same command again") from error
 
 

@@ -1,31 +1,42 @@
-"""Bring this package's code to a scheduler and to workers that do not have it installed.
+"""Bring this package's code where it is not installed, and keep out workers whose code is another.
 
-The plugins are pickled by value, so that the other side needs Dask alone to understand them. They write the package
-into a temporary folder and put that on the path; nobody's workers are restarted, and workers that join later get it
-as well. While a client works, a worker that joins and runs other versions is sent away: what it computed would be mixed
-into the results of the others, and nobody would know.
+What runs on the other side is pickled by value, so that Dask alone is needed there to understand it. The code is
+written into a temporary folder that is put on the path; nobody's workers are restarted. While a client works, workers
+that join are judged: one with other versions, or other code of the same, is sent away. What it computed would be mixed
+into the results of the others, and nobody would know. One that lacks the package gets it from the scheduler. Nothing of
+this outlives the client.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+import platform
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
+from importlib import import_module
+from importlib.metadata import distributions, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 from distributed import Client, SchedulerPlugin, WorkerPlugin
+from distributed.protocol.pickle import dumps
 
 from cksc_dist.errors import ClusterError
 
-__all__ = ["code_digest", "code_for_late_workers", "disagree", "ship_code"]
+__all__ = ["DIGEST_THERE", "REFUSED", "code_digest", "disagree", "late_workers_judged", "send_code"]
 
-TRIES = 10
-PAUSE_SECONDS = 1.0
+REFUSED = "cksc-refused"
+"""Topic of Dask's events that tells of workers which were sent away."""
+
+# evaluated on the other side; a release may know of no digest
+DIGEST_THERE = 'getattr(__import__("cksc_dist.dist.ship", fromlist=["ship"]), "code_digest", str)()'
+
+_at_work: Counter[str] = Counter()
+"""How many pieces of work each client does now: one may be part of another."""
 
 
 def disagree(name: str, mine: str, other: str) -> bool:
@@ -58,73 +69,112 @@ def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
     importlib.invalidate_caches()
 
 
-class _OnScheduler(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
-    idempotent = True
+class _AtTheDoor(SchedulerPlugin):  # type: ignore[misc]  # distributed has no types
+    """Has workers that join judged for a client, until that goes, whichever way."""
 
-    def __init__(self, package: str, files: dict[str, bytes], digest: str) -> None:
-        self.name = f"{package}-code-{digest}"
-        self._arguments = (package, files, digest)
+    def __init__(self, client: str, judge: bytes) -> None:
+        self.name = f"cksc-late-{client}"
+        self._client, self._judge = client, judge
 
     async def start(self, scheduler: Any) -> None:
-        _unpack(*self._arguments)
+        if self._client not in scheduler.clients:  # it may have been killed while it asked for this
+            raise RuntimeError("the scheduler has lost this client; run the same command again")
+        scheduler.worker_plugins[self.name] = self._judge  # not registered: those that are there are not told
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        if client == self._client:
+            del scheduler.worker_plugins[self.name]
+            scheduler.remove_plugin(self.name)
 
 
-class _OnWorker(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
-    def __init__(self, package: str, files: dict[str, bytes], digest: str) -> None:
-        self.name = f"{package}-code-{digest}"
-        self._arguments = (package, files, digest)
+class _Judge(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
+    """Judges the worker that it comes to, before that gets any task."""
 
-    def setup(self, worker: Any) -> None:
-        _unpack(*self._arguments)
+    def __init__(self, package: str, digest: str, here: Mapping[str, str]) -> None:
+        self._package, self._digest, self._here = package, digest, dict(here)
 
+    async def setup(self, worker: Any) -> None:
+        fault = self._other_version()
+        if not fault:
+            if find_spec(self._package) is None:
+                await _fetch(worker)
+            if getattr(import_module(f"{self._package}.dist.ship"), "code_digest", str)() != self._digest:
+                fault = f"other code of {self._package} {self._here[self._package]} than the client that works now"
+        if fault:
+            words = f"{worker.address} has {fault}; it is sent away"
+            worker.log_event(REFUSED, {"reason": words})
+            worker.loop.add_callback(worker.close, reason=words)
+            raise RuntimeError(words)  # into the log of the worker
 
-class _OnLateWorker(_OnWorker):
-    """Brings the code to workers that join later, and sends those away whose versions are others."""
-
-    def __init__(self, package: str, files: dict[str, bytes], digest: str, client: Client, here: Mapping[str, str]):
-        super().__init__(package, files, digest)
-        self.name = f"{self.name}-{client.id}"
-        self._known = set(client.nthreads())  # the client has compared, or will compare, their versions itself
-        self._here = dict(here)
-
-    def setup(self, worker: Any) -> None:
-        if worker.address in self._known:
-            return
-        import platform
-        from importlib.metadata import distributions
-
+    def _other_version(self) -> str:
         for name, mine in self._here.items():
             found = next((one.version for one in distributions(name=name)), None)
             other = platform.python_version() if name == "python" else found
-            if other is None and name == self._arguments[0]:
-                continue  # it is brought below
+            if other is None and name == self._package:
+                continue  # it will be brought
             if other is None or disagree(name, mine, other):
-                words = (
-                    f"{worker.address} has {name} {other}, but the client that works now has {mine}; it is sent away"
-                )
-                worker.log_event("cksc-refused", {"reason": words})
-                worker.loop.add_callback(worker.close, reason=words)
-                raise RuntimeError(words)  # into the log of the worker
-        _unpack(*self._arguments)
+                return f"{name} {other}, but the client that works now has {mine}"
+        return ""
 
 
-def ship_code(client: Client) -> None:
-    """Send this package to the scheduler and to all workers, present and future, that lack it."""
-    parts = _package()
-    _register(client, _OnScheduler(*parts), _OnWorker(*parts))
+def _package_there() -> Any:
+    """Return what the scheduler, where this runs, has of this package."""
+    return import_module("cksc_dist.dist.ship")._package()
+
+
+async def _fetch(worker: Any) -> None:
+    """Bring the code from the scheduler to a worker, as a client asks the scheduler for something."""
+    answer = await worker.scheduler.run_function(function=dumps(_package_there), args=dumps(()), kwargs=dumps({}))
+    if answer["status"] == "error":
+        raise RuntimeError(f"the scheduler cannot tell its code ({answer['text']})")
+    _unpack(*answer["result"])
+
+
+def _leave(client: str, dask_scheduler: Any) -> None:
+    """Take away what judges for a client; runs on the scheduler."""
+    dask_scheduler.plugins[f"cksc-late-{client}"].remove_client(dask_scheduler, client)
+
+
+def send_code(client: Client, workers: Sequence[str] = ()) -> None:
+    """Send this package to workers that lack it; to the scheduler, where none are named."""
+    found: dict[str, Any] = {}
+    with _by_value():
+        if workers:
+            found = client.run(_unpack, *_package(), workers=list(workers), on_error="return")
+        else:
+            try:
+                client.run_on_scheduler(_unpack, *_package())
+            except RuntimeError as error:
+                raise ClusterError(str(error)) from error
+    for address, fault in found.items():
+        # one that died meanwhile is missed by nobody; the system's own errors have a number
+        if isinstance(fault, Exception) and (not isinstance(fault, OSError) or fault.errno is not None):
+            raise ClusterError(f"worker {address} could not take the code of this package: {fault}")
 
 
 @contextmanager
-def code_for_late_workers(client: Client, here: Mapping[str, str]) -> Iterator[None]:
-    """See to it that workers which join from now on have this package; ``here``: the versions that they must match."""
-    plugin = _OnLateWorker(*_package(), client, here)
-    _register(client, plugin)
+def late_workers_judged(client: Client, here: Mapping[str, str]) -> Iterator[None]:
+    """See to it that workers which join meanwhile run this code; ``here``: the versions that they must match.
+
+    The scheduler must have this package, or have been sent it.
+    """
+    _at_work[client.id] += 1
     try:
+        if _at_work[client.id] == 1:
+            package, _, digest = _package()
+            with _by_value():
+                try:
+                    client.register_plugin(_AtTheDoor(client.id, dumps(_Judge(package, digest, here))))
+                except RuntimeError as error:
+                    raise ClusterError(str(error)) from error
         yield
     finally:
-        with suppress(Exception):  # the scheduler may be gone, and then there is nothing to tidy up
-            if client.status == "running":
-                client.unregister_worker_plugin(plugin.name)
+        _at_work[client.id] -= 1
+        if not _at_work[client.id]:
+            del _at_work[client.id]
+            with suppress(Exception), _by_value():  # the scheduler may be gone, and then there is nothing to tidy up
+                if client.status == "running":
+                    client.run_on_scheduler(_leave, client.id)
 
 
 @cache  # what runs here does not change any more, whatever happens to the files
@@ -144,26 +194,12 @@ def code_digest() -> str:
     return _package()[2]
 
 
-def _register(client: Client, *plugins: Any) -> None:
-    """Register plugins that are pickled by value."""
-    here = __import__(__name__, fromlist=["ship_code"])
+@contextmanager
+def _by_value() -> Iterator[None]:
+    """Pickle what is of this module by value meanwhile."""
+    here = __import__(__name__, fromlist=["ship"])
     cloudpickle.register_pickle_by_value(here)
     try:
-        for plugin in plugins:
-            _register_patiently(client, plugin)
-    except RuntimeError as error:
-        raise ClusterError(str(error)) from error
+        yield
     finally:
         cloudpickle.unregister_pickle_by_value(here)
-
-
-def _register_patiently(client: Client, plugin: Any) -> None:
-    """Register a plugin, again where a worker died while it was told of it."""
-    for tries_left in reversed(range(TRIES)):
-        try:
-            client.register_plugin(plugin)
-            return
-        except OSError:
-            if client.status != "running" or not tries_left:
-                raise
-        time.sleep(PAUSE_SECONDS)

@@ -103,8 +103,8 @@ class _Opened:
 
     def __init__(self, url: str, fingerprint: str, edge: int, state: str) -> None:
         folder = Folder(url)
-        self.files: MatrixFiles = folder.patiently(lambda: open_files(folder, fingerprint))
-        self.series = folder.patiently(lambda: open_series(folder))
+        self.files: MatrixFiles = open_files(folder, fingerprint)
+        self.series = open_series(folder)
         if self.series.state != state or self.files.grid.edge != edge:
             raise StoreError(f"{url}: the series have changed since the work was planned; run the command again")
         self.blocks = Blocks(self.files.grid, self.series.digests)
@@ -136,12 +136,17 @@ def _run_tile(opened: _Opened, todo: Todo, task: TileTask, worker: str | None) -
     kept = (0, 0) if old is None else todo.kept
     values = _values_in_pieces(opened, tile, task.piece, old)
     _check_values(values, grid.rows(tile[0])[0], grid.rows(tile[1])[0])
-    if task.token and not holds(files.folder, task.token):
-        raise StoreError(f"{task.url} is not held by this run any more; what is done is kept")
+    _check_held(files, task)
     files.write_tile(tile, values)
+    _check_held(files, task)  # a store that was away is waited for, and another run may have begun meanwhile
     entry = opened.blocks.entry(tile, values, begun=begin, worker=worker, computed=grid.pairs(tile, kept))
     opened.ledger.mark(tile, entry)
     return entry
+
+
+def _check_held(files: MatrixFiles, task: TileTask) -> None:
+    if task.token and not holds(files.folder, task.token):
+        raise StoreError(f"{task.url} is not held by this run any more; what is done is kept")
 
 
 def _values_in_pieces(opened: _Opened, tile: Tile, piece: int | None, old: NDArray[Any] | None) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from cksc_dist.errors import CkscError, StoreError
+from cksc_dist.processes import SIGNATURE
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import ARRAY, SUMS, TOP, KernelCopy
@@ -149,7 +150,7 @@ def _kernel_copy(found: _Found, key: str) -> None:
 
 def _model(found: _Found, name: str) -> None:
     top = f"{MODELS}/{name}"
-    if re.search(r"\.\d+\.[0-9a-f]{32}\.(partial|replaced)$", name):
+    if re.search(rf"\.{SIGNATURE}\.[0-9a-f]{{32}}\.(partial|replaced)$", name):
         return  # what a writer was cut off at
     url, cure = f"{found.store.url}/{top}", "restore it from a copy, or remove the model and train it again"
     try:

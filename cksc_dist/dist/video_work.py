@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.arrays import unpack_npz
 from cksc_dist.dist.executors import Executor
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.errors import InputError, ReadError, StoreError
@@ -239,8 +240,8 @@ def _read_block(folder: Folder, name: str, count: int) -> dict[str, NDArray[Any]
     if content is None:
         return None
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {key: arrays[key] for key in ("frames", "lengths", "planes")}
+        arrays = unpack_npz(content)
+        found = {key: arrays[key] for key in ("frames", "lengths", "planes")}
         shapes = {"frames": (found["lengths"].sum(), KINDS), "lengths": (count,), "planes": (count, 3 * KINDS)}
     except Exception:  # damaged bytes end in any of a dozen kinds
         return None

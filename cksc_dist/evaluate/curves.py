@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.maths.threads import one_blas_thread
+
 __all__ = ["Curves", "thinned"]
 
 Float = NDArray[np.float64]
@@ -58,6 +60,7 @@ class Curves:
     along_dims: bool = False
 
     @classmethod
+    @one_blas_thread()
     def of(cls, series: Sequence[Float], dim_names: Sequence[Any] = ()) -> Curves:
         """Learn from series (time, dims) how to draw them and others like them.
 
@@ -90,6 +93,7 @@ class Curves:
         explained = float((strength[:DRAWN] ** 2).sum()) / total if total > 0 else 1.0
         return cls(centre, directions / longest, tuple(f"component {q + 1}" for q in range(DRAWN)), explained)
 
+    @one_blas_thread()
     def __call__(self, series: Float) -> Float:
         """Return the curves of a series, (time, curves)."""
         if self.along_dims:

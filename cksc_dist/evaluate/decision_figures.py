@@ -25,6 +25,7 @@ from cksc_dist.evaluate.figures import (
     new_axes,
     shortened,
 )
+from cksc_dist.maths.threads import one_blas_thread
 
 __all__ = ["alignment", "atom", "class_shares", "embed_codes", "embedding"]
 
@@ -36,6 +37,7 @@ LINKS = 26
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
+@one_blas_thread()
 def embed_codes(codes: Any, random_state: int = 0) -> Float:
     """Return a point in two dimensions for each code (n, k): t-SNE of their cosine distances, from a fixed seed.
 

@@ -78,7 +78,8 @@ class SplitRows:
             train, test = (np.sort(part) for part in next(split.split(labels, labels)))
         except ValueError as error:
             raise InputError(
-                f"the {len(labels)} rows cannot be split with test_size={self.test_size}: {error}"
+                f"the {len(labels)} rows cannot be split with test_size={self.test_size}: {error}; ingest more series "
+                "of the smallest class, or none of it"
             ) from error
         if not self.n_folds:
             return train.astype(np.int64), test.astype(np.int64)

@@ -68,7 +68,7 @@ class FitFiles:
     """
 
     def __init__(self, url: str, name: str) -> None:
-        self.folder = Folder(f"{url}/fits/{name}")
+        self.folder = Folder(url).below(f"fits/{name}")
         self.found: dict[str, Measures] = {}
         self.damaged: list[str] = []
         """Files that count as none; what they held is computed again."""

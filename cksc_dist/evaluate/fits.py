@@ -276,7 +276,7 @@ def _executor(
     with working_client(run, workers, client, progress) as found:
         if client is not None or run.scheduler is not None:
             memory = run.memory or memory_of_workers(found)
-        yield DaskExecutor(found), f"{kind} ({why})", dashboard_of(found), memory
+        yield DaskExecutor(found, progress), f"{kind} ({why})", dashboard_of(found), memory
 
 
 def _axes(tasks: Sequence[FitTask]) -> dict[str, list[Any]]:
@@ -328,10 +328,8 @@ def write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
     try:
         folder.sweep(held=False)
         forget_table(folder, name)
-        folder.patiently(
-            lambda: stored.to_zarr(
-                folder.zarr(), group=f"{RESULTS}/{name}", mode="w", consolidated=False, zarr_format=3, encoding=encoding
-            )
+        stored.to_zarr(
+            folder.zarr(), group=f"{RESULTS}/{name}", mode="w", consolidated=False, zarr_format=3, encoding=encoding
         )
         record_table(folder, name)
     except OSError as error:

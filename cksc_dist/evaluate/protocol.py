@@ -33,6 +33,7 @@ from cksc_dist.evaluate.fits import check_name, fit_results, run_fits, write_tab
 from cksc_dist.evaluate.grids import KernelChoices, Point, grid_points, modalities
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.statistics import paired_p_values
+from cksc_dist.series import check_labelled
 from cksc_dist.spec import DistanceSpec, ModelSpec, RunSpec, check_count, check_number, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
@@ -191,6 +192,7 @@ def evaluate(
     grids = {method: grid_points(method, choices, parts, **own) for method in methods}
     if not protocol.tune:
         grids = {method: points[:1] for method, points in grids.items()}
+    check_labelled(series.labels)
     splits = protocol.splits(series.labels)  # what cannot be split is told before anything is computed
     _check_points(choices, grids)
     _compute(folder, _needed(choices, grids), run, progress, client)
@@ -252,6 +254,7 @@ def evaluate(
         "protocol": str(protocol),
         "versions": json.dumps(_versions()),
         "seconds": round(time.perf_counter() - begin, 1),
+        "written": round(time.time(), 3),
     }
     write_table(folder, name, table)
     return table

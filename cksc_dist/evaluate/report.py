@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.metadata import version
@@ -27,9 +26,9 @@ from cksc_dist.evaluate.paper import TABLE2
 from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.models import load_model
-from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import is_store
+from cksc_dist.store.local_files import check_output, replacing
 from cksc_dist.store.model_files import model_digest
 from cksc_dist.store.series_files import open_series
 from cksc_dist.store.trouble import named_trouble
@@ -54,6 +53,7 @@ def write_report(source: str | Path, path: str | Path, *, name: str = "") -> Pat
     name
         Which evaluation of a store comes first; left out: the newest.
     """
+    check_output(Path(path))
     return _write(Path(path), _content(source, name))
 
 
@@ -75,6 +75,7 @@ def write_joint_report(
     name
         Which evaluation of each store is shown; left out: the newest.
     """
+    check_output(Path(path))
     shown = [(folder, find_evaluations(folder, name)[0]) for folder in map(Folder, stores)]
     target, mark = Path(path), f"<!-- drawn from {_sources(shown, title, note)} -->\n"
     if _ends_with(target, mark):
@@ -93,7 +94,8 @@ def _sources(shown: Sequence[tuple[Folder, Evaluation]], *words: str) -> str:
         known += [] if evaluation.model is None else [model_digest(f"{folder.url}/models/{evaluation.name}")]
         for each in (evaluation.table, *evaluation.sweeps.values()):
             told = each.to_dict()
-            told["attrs"].pop("seconds", None)  # of the command, which another run has others of; it is not drawn
+            for moment in ("seconds", "written"):  # of the command, which another run has others of; they are not drawn
+                told["attrs"].pop(moment, None)
             known.append(told)
     return sha256(json.dumps(known, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -109,28 +111,14 @@ def _ends_with(path: Path, mark: str) -> bool:
 
 def _write(target: Path, content: str) -> Path:
     """Write a file, whole or not at all."""
-    partial = target.with_name(f"{target.name}.{signature()}.partial")
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(content, encoding="utf-8")
-            partial.replace(target)
-            _remove_left_over(target)
-        finally:
-            partial.unlink(missing_ok=True)
+        with replacing(target) as stream:
+            stream.write(content)
     except OSError as error:
         if (trouble := named_trouble(error, str(target))) is None:
             raise
         raise trouble from error
     return target
-
-
-def _remove_left_over(target: Path) -> None:
-    """Remove what processes left that were killed while they wrote the same report."""
-    form = re.compile(rf"{re.escape(target.name)}\.({SIGNATURE})\.partial")
-    for path in target.parent.glob("*.partial"):
-        if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1]):
-            path.unlink(missing_ok=True)
 
 
 def _content(source: str | Path, name: str) -> str:

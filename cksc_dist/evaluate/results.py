@@ -14,7 +14,7 @@ from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.series_files import open_series
-from cksc_dist.store.table_files import check_table
+from cksc_dist.store.table_files import check_table, check_table_size
 
 __all__ = ["Evaluation", "find_evaluations"]
 
@@ -64,7 +64,7 @@ def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
         raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.url}")
     if name and name not in found:
         raise StoreError(f"{folder.url} has no evaluation {name!r}; it has {', '.join(found)}")
-    found.sort(key=lambda each: (each != name, -_written(folder, each), each))
+    found.sort(key=lambda each: (each != name, -_written(tables[each]), each))
     return [_evaluation(folder, each, tables) for each in found]
 
 
@@ -74,10 +74,9 @@ def _table(folder: Folder, name: str) -> xr.Dataset | None:
         return None
     check_table(folder, name)
     try:
+        check_table_size(folder, name)
         store = folder.zarr(read_only=True)
-        table: xr.Dataset = folder.patiently(
-            lambda: xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
-        )
+        table: xr.Dataset = xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
     except (ValueError, LookupError, TypeError, RuntimeError, FileNotFoundError) as error:
         raise StoreError(
             f"{folder.url}/results/{name} is damaged ({error}); remove it, and run the evaluation again: fits that are "
@@ -86,9 +85,9 @@ def _table(folder: Folder, name: str) -> xr.Dataset | None:
     return table
 
 
-def _written(folder: Folder, name: str) -> float:
-    """Return when a table was written; elsewhere than on this machine nobody says."""
-    return 0.0 if folder.local is None else (folder.local / "results" / name / "zarr.json").stat().st_mtime
+def _written(table: xr.Dataset | None) -> float:
+    """Return when a table was written, which it says itself: the times of its files change where a store is copied."""
+    return 0.0 if table is None else float(table.attrs.get("written", 0.0))  # earlier releases did not say
 
 
 def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None]) -> Evaluation:

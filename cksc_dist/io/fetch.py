@@ -51,10 +51,10 @@ MOST_PACKED = 2**32
 """Bytes of an archive."""
 MOST_UNPACKED = 2**34
 """Bytes of the two files together."""
-SWELLING = 200
+SWELLING = 50
 """So many times its size an archive may unpack to: numbers as text unpack to a few times."""
-SMALL = 2**27
-"""Files below this are no bomb, however well they were packed."""
+SMALL = 2**24
+"""Files below this are no bomb, however well they were packed: they are read, and text takes more memory than bytes."""
 MOST_LISTED = 2**24
 """Bytes of an archive's table of contents."""
 BLOCK = 2**18
@@ -156,6 +156,7 @@ def fetch(
     url = _address(base, name)
     target = Path(to) / name
     if _is_there(target, replace):
+        _remove_left_over(target)
         return None
     with _opened(url, name, timeout) as (stream, total), _stage(target) as stage:
         packed, fresh = stage / "packed", stage / "fresh"
@@ -525,7 +526,7 @@ def _remove_left_over(target: Path) -> None:
     """Remove what processes left that were killed while they fetched the same; the set they would replace stays."""
     form = re.compile(rf"\.{re.escape(target.name)}\.({SIGNATURE})\.\w+\.part")
     for path in target.parent.glob(".*.part"):
-        if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1]):
+        if (found := form.fullmatch(path.name)) and is_of_the_dead(found[1], path):
             if (path / "old").exists() and not target.exists():
                 (path / "old").rename(target)
             shutil.rmtree(path, ignore_errors=True)

@@ -2,15 +2,19 @@
 
 SciPy looks up a type by the number in a tag without checking it: one damaged byte can end the process instead
 of raising. Here every tag is walked once: known types in their places, sizes within their parent, as many
-cells and fields as the shape says. Compressed elements carry a checksum, which is checked on the way.
+cells and fields as the shape says. Compressed elements carry a checksum, which is checked on the way; what they unpack
+to is counted before memory is taken for all of it, since SciPy unpacks it again.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
+
+from cksc_dist.arrays import room
 
 __all__ = ["check_structure"]
 
@@ -22,21 +26,36 @@ _CELL, _STRUCT, _CHAR, _SPARSE = 1, 2, 4, 5
 _NUMERIC_CLASSES = range(6, 16)
 
 
-def check_structure(content: bytes) -> None:
-    """Raise ValueError where the bytes of a MATLAB 5 file do not hold together."""
+def check_structure(content: bytes, most: int = sys.maxsize) -> None:
+    """Raise ValueError where the bytes of a MATLAB 5 file do not hold together, or unpack to too many."""
     if 0 in content[:4]:
         return  # version 4: matrices in a row, without tags
     order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER - 2 : _HEADER])
     if order is None:
         raise ValueError("no MATLAB header")
+    size, most = 0, min(most, room(len(content)))
     for code, body in _elements(memoryview(content)[_HEADER:], order):
         if code == _COMPRESSED:
-            for inner, matrix in _elements(memoryview(zlib.decompress(body)), order):
+            unpacked = _unpacked(body, most - size, most)
+            size += len(unpacked)
+            for inner, matrix in _elements(memoryview(unpacked), order):
                 _require(inner == _MATRIX, "a compressed element that is no variable")
                 _check_matrix(matrix, order)
         else:
             _require(code == _MATRIX, "an element that is no variable")
             _check_matrix(body, order)
+
+
+def _unpacked(body: memoryview, room: int, most: int) -> bytes:
+    """Return what a compressed element holds, unless it takes more than what is left of so many bytes."""
+    unpack = zlib.decompressobj()
+    content = unpack.decompress(body, room + 1)
+    if len(content) > room:
+        raise ValueError(
+            f"it unpacks to more than {most:,} bytes; save it again without compression (-v6), or in parts"
+        )
+    _require(unpack.eof and not unpack.unused_data, "a compressed element that is cut short")
+    return content
 
 
 def _require(good: bool, found: str) -> None:

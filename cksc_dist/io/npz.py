@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.arrays import is_npy, load_npz
 from cksc_dist.errors import InputError, ReadError
-from cksc_dist.io.arrays import is_npy, load_npz
 from cksc_dist.series import SeriesSet
 
 __all__ = ["read_npz", "write_npz"]
@@ -33,7 +33,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             arrays, found = load_npz(handle, _KEYS)
     except ReadError:
         raise
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError) as error:
         raise ReadError(
             path,
             f"cannot be read as arrays of numbers and text ({error}); object arrays are refused; {_FORMS}",

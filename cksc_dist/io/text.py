@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -16,6 +17,9 @@ from numpy.typing import NDArray
 from cksc_dist.errors import InputError, ReadError
 
 __all__ = ["Missing", "check_missing", "fill_missing", "parse_dimensions", "quote", "statements"]
+
+PIECE = 2**16
+"""Letters of a row that are taken apart at a time."""
 
 Missing = Literal["error", "interpolate"]
 
@@ -64,18 +68,29 @@ def parse_dimensions(rows: Sequence[str], path: Path, line: int) -> NDArray[np.f
                 "series must have the same length",
                 line,
             )
-    tokens = ",".join(rows).split(",")
-    values = np.fromiter(map(_number, tokens), np.float64, len(tokens))
-    wrong = np.flatnonzero(np.isinf(values))
-    if len(wrong):
-        dim, frame = divmod(int(wrong[0]), lengths[0])
-        raise ReadError(
-            path,
-            f"value {frame + 1} of dimension {dim + 1} is {quote(tokens[wrong[0]])}; it must be a finite "
-            "number, or ? where it is missing",
-            line,
-        )
-    return np.ascontiguousarray(values.reshape(len(rows), lengths[0]).T)
+    values = np.empty((lengths[0], len(rows)))
+    for dim, row in enumerate(rows):
+        tokens = row.split(",") if len(row) <= PIECE else _tokens(row)
+        values[:, dim] = np.fromiter(map(_number, tokens), np.float64, lengths[0])
+        wrong = np.flatnonzero(np.isinf(values[:, dim]))
+        if len(wrong):
+            token = next(islice(_tokens(row), int(wrong[0]), None))
+            raise ReadError(
+                path,
+                f"value {wrong[0] + 1} of dimension {dim + 1} is {quote(token)}; it must be a finite "
+                "number, or ? where it is missing",
+                line,
+            )
+    return values
+
+
+def _tokens(row: str) -> Iterator[str]:
+    """Give what stands between commas; of a long row in pieces, because a token takes twenty times its letters."""
+    at = 0
+    while len(row) - at > PIECE and (end := row.find(",", at + PIECE)) >= 0:
+        yield from row[at:end].split(",")
+        at = end + 1
+    yield from row[at:].split(",")
 
 
 def check_missing(missing: str) -> None:

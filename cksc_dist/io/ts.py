@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import ReadError
 from cksc_dist.io.text import Missing, check_missing, fill_missing, parse_dimensions, quote, statements
-from cksc_dist.series import SeriesSet
+from cksc_dist.series import UNKNOWN, SeriesSet
 
 __all__ = ["read_ts"]
 
@@ -148,7 +148,7 @@ def _read_case(text: str, header: _Header, missing: Missing, path: Path, line: i
     if text.startswith("("):
         raise _timestamps(path, line)
     rows = text.split(":")
-    label = "?"
+    label = UNKNOWN
     if header.classes is not None:
         label = rows.pop().strip()
         if not rows:

@@ -13,19 +13,18 @@ from __future__ import annotations
 import math
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
-from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
 
+from cksc_dist.arrays import Npz, read_array, read_header
 from cksc_dist.errors import InputError, ReadError
 from cksc_dist.io.mat5 import check_structure
 
@@ -45,8 +44,10 @@ PICTURES = ("PNG", "JPEG", "BMP", "TIFF", "PPM")
 
 MOST_BYTES = 2**30
 """A video that takes more memory than this is cut before it comes here."""
-PIXELS_A_BYTE = 2**13
-"""No image is packed better: zlib makes one byte of 1032, each of which holds up to eight pixels."""
+SMALL = 2**24
+"""Pixels of a frame, and eight times as many of a video, that may be packed as well as can be."""
+PIXELS_A_BYTE = 200
+"""Of more pixels, so many are in a byte of files at most: photos have some ten, films some hundred."""
 LEAST_SIDE = 3
 """A pixel has neighbours on all sides, in time as well."""
 LUMA = (299, 587, 114)
@@ -254,52 +255,20 @@ def _choose(path: Path, listed: Sequence[_Listed]) -> _Listed:
     return films[0]
 
 
-def _header(name: str, handle: Any) -> _Listed:
-    """Return what the header of an array in NumPy's format tells."""
-    version = np.lib.format.read_magic(handle)
-    if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(handle)
-    else:
-        shape, _, dtype = np.lib.format.read_array_header_2_0(handle)
-    return _Listed(name, shape, dtype)
-
-
-def _check_bytes(path: Path, film: _Listed, there: int) -> None:
-    told = math.prod(film.shape) * film.dtype.itemsize
-    if told != there:
-        raise ReadError(
-            path,
-            f"{film.name} has shape {film.shape} and type {film.dtype}, {told:,} bytes, but {there:,} "
-            "are there; write it again",
-        )
-
-
 def _size(handle: BinaryIO) -> int:
     return os.fstat(handle.fileno()).st_size
 
 
 def _load_npy(path: Path, handle: BinaryIO) -> NDArray[Any]:
-    film = _choose(path, [_header(path.stem, handle)])
-    _check_bytes(path, film, _size(handle) - handle.tell())
-    handle.seek(0)
-    return np.lib.format.read_array(handle, allow_pickle=False)
+    _choose(path, [_Listed(path.stem, *read_header(handle))])
+    return read_array(handle, _size(handle))
 
 
 def _load_npz(path: Path, handle: BinaryIO) -> NDArray[Any]:
-    with ZipFile(handle) as archive:
-        arrays = []
-        for member in archive.infolist():
-            if not member.filename.endswith(".npy"):
-                continue
-            if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):  # NumPy writes no others
-                raise ReadError(path, f"{member.filename} is packed in a way that NumPy does not know; write it again")
-            with archive.open(member) as content:
-                arrays.append((_header(member.filename.removesuffix(".npy"), content), member, content.tell()))
-        film = _choose(path, [listed for listed, _, _ in arrays])
-        ((member, begin),) = [(member, begin) for listed, member, begin in arrays if listed is film]
-        _check_bytes(path, film, member.file_size - begin)
-        with archive.open(member) as content:
-            return np.lib.format.read_array(content, allow_pickle=False)
+    archive = Npz(handle)
+    film = _choose(path, [_Listed(name, *header) for name, header in archive.headers()])
+    archive.check([film.name])
+    return archive.read(film.name)
 
 
 def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
@@ -311,8 +280,7 @@ def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
         )
     if 0 in content[:4]:
         raise ReadError(path, "is a MATLAB 4 file, which has no arrays of 3 axes; save it again with save(name, '-v7')")
-    _check_unpacked(path, content)
-    check_structure(content)
+    check_structure(content, MOST_BYTES)
     kinds = {"double": "f8", "single": "f4", "logical": "u1"}
     listed = [
         _Listed(name, shape, np.dtype(kinds.get(kind, kind if "int" in kind else "O")))
@@ -320,22 +288,6 @@ def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
     ]
     name = _choose(path, listed).name
     return np.asarray(loadmat(BytesIO(content), variable_names=[name])[name])
-
-
-def _check_unpacked(path: Path, content: bytes) -> None:
-    """Refuse a MATLAB file whose packed variables take too much memory; nothing else of it is checked."""
-    order: Literal["little", "big"] = "big" if content[126:128] == b"MI" else "little"
-    at, size = 128, 0
-    while at + 8 <= len(content):
-        kind, length = (int.from_bytes(content[begin : begin + 4], order) for begin in (at, at + 4))
-        if kind == 15:
-            unpack = zlib.decompressobj()
-            for begin in range(at + 8, min(at + 8 + length, len(content)), 2**10):
-                size += len(unpack.decompress(content[begin : begin + 2**10]))
-                _check_size(path, size, np.uint8)
-                if unpack.eof:
-                    break
-        at += 8 if kind >> 16 else 8 + length + (0 if kind == 15 else -length % 8)
 
 
 def _arranged(path: Path, array: NDArray[Any], layout: Layout) -> NDArray[Any]:
@@ -375,8 +327,10 @@ def _read_film(path: Path) -> NDArray[Any]:
     except ImportError as error:
         raise ReadError(path, "is a video file, which needs PyAV; install it with: pip install av") from error
     frames: list[NDArray[Any]] = []
-    limit = {"max_pixels": str(MOST_BYTES // LEAST_SIDE)}
     with _opened(path) as handle:
+        # one frame takes several times its pixels, in colours and as what the next is told from
+        most = min(MOST_BYTES // LEAST_SIDE, max(SMALL, PIXELS_A_BYTE * _size(handle)))
+        limit = {"max_pixels": str(most)}
         try:
             with av.open(handle, "r", options=limit | {"format_whitelist": CONTAINERS}) as container:
                 if not container.streams.video:
@@ -387,6 +341,7 @@ def _read_film(path: Path) -> NDArray[Any]:
                     frames.append(frame.to_ndarray(format="gray"))
                     _check_alike(path, f"frame {len(frames) - 1}", frames[-1], "frame 0", frames[0])
                     _check_size(path, frames[0].size * len(frames), np.uint8)
+                    _check_packing(path, frames[0].size * len(frames), 8 * SMALL, _size(handle))
         except (ReadError, MemoryError):
             raise
         except Exception as error:  # of FFmpeg, one for each of its codes
@@ -394,6 +349,16 @@ def _read_film(path: Path) -> NDArray[Any]:
     if not frames:
         raise ReadError(path, "holds no frames; play it, or write it again")
     return np.stack(frames)
+
+
+def _check_packing(path: Path, pixels: int, small: int, size: int) -> None:
+    """Refuse what is packed as no video is: a few kilobytes can hold a gigabyte of one colour."""
+    if pixels > max(small, PIXELS_A_BYTE * size):
+        raise ReadError(
+            path,
+            f"has {pixels:,} pixels or more, but {size:,} bytes, more than {PIXELS_A_BYTE} pixels in each; cut it into "
+            "shorter or smaller videos",
+        )
 
 
 def _check_alike(path: Path, name: str, frame: NDArray[Any], first_name: str, first: NDArray[Any]) -> None:
@@ -416,6 +381,7 @@ def _read_frames(folder: Path) -> NDArray[Any]:
     if not files:
         raise ReadError(folder, f"holds no frames ({', '.join(IMAGES)})")
     first = _read_frame(files[0], len(files))
+    _check_packing(folder, first.size * len(files), 8 * SMALL, sum(file.stat().st_size for file in files))
     video = np.empty((len(files), *first.shape), first.dtype)
     for at, file in enumerate(files):
         frame = _read_frame(file, len(files))
@@ -432,11 +398,7 @@ def _read_frame(path: Path, count: int) -> NDArray[Any]:
         try:
             with Image.open(handle, formats=PICTURES) as image:
                 size = _size(handle)
-                if image.width * image.height > PIXELS_A_BYTE * size:
-                    raise ReadError(
-                        path,
-                        f"has {image.width} x {image.height} pixels by its head, but {size:,} bytes; write it again",
-                    )
+                _check_packing(path, image.width * image.height, SMALL, size)
                 deep = image.mode in ("I", "F") or image.mode.startswith("I;16")  # more than bytes
                 _check_size(path, image.width * image.height * count, np.float64 if deep else np.uint8)
                 pages = getattr(image, "n_frames", 1)

@@ -20,6 +20,8 @@ carried over to z by Nystroem's formula::
 A training row sent through as a test row has ``k_i V_- = -(V_-)_i |S_-|``, hence ``K_-(i, i) = (K_-)_ii``: it
 comes out as its row of the normalised training kernel. For other samples the division by eigenvalues
 next to zero would magnify noise without bound; the largest value among training samples bounds it.
+
+All of it runs on one BLAS thread, whose rounding does not depend on how many there might be.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 from cksc_dist.maths.matrix_checks import Matrix, as_matrix, check_kernel, check_square
+from cksc_dist.maths.threads import one_blas_thread
 
 __all__ = [
     "KernelHealth",
@@ -163,6 +166,7 @@ class KernelHealth:
         return "similarities are spread well; factor may still be worth tuning"
 
 
+@one_blas_thread()
 def kernel_health(K: ArrayLike) -> KernelHealth:
     """Return the health of a kernel; costs all its eigenvalues, O(n^3).
 
@@ -208,17 +212,20 @@ class SpectralRepair:
     own_train: NDArray[np.float64]
 
     @property
+    @one_blas_thread()
     def projector(self) -> NDArray[np.float64]:
         """``P = I - w V_- V_-'``, (n, n): the repaired kernel is K P."""
         P: NDArray[np.float64] = np.eye(len(self.vectors)) - self.weight * (self.vectors @ self.vectors.T)
         return P
 
+    @one_blas_thread()
     def rows(self, K: ArrayLike) -> Matrix:
         """Return ``K P`` for test rows K, (n_test, n)."""
         matrix = self._test_rows(K)
         repaired = matrix - self.weight * ((matrix @ self.vectors) @ self.vectors.T)  # k_z P
         return repaired.astype(matrix.dtype, copy=False)
 
+    @one_blas_thread()
     def self_similarity(self, K: ArrayLike, own: ArrayLike = 1.0) -> NDArray[np.float64]:
         """Return the repaired K_zz of new samples, given their rows and K_zz as it was (1 for a Gaussian)."""
         coordinates = self._test_rows(K).astype(np.float64, copy=False) @ self.vectors  # k_z V_-
@@ -242,6 +249,7 @@ def _negative_diagonal(eigenvalues: NDArray[np.float64], vectors: NDArray[np.flo
     return diagonal
 
 
+@one_blas_thread()
 def spectral_repair(K: ArrayLike, how: Literal["clip", "flip"]) -> tuple[Matrix, SpectralRepair]:
     """Return a training kernel without negative eigenvalues, and the repair for test rows.
 

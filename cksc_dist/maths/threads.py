@@ -10,10 +10,11 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from numbers import Integral
 from typing import Any, TypeVar
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cksc_dist.errors import InputError
 from cksc_dist.spec import check_count
@@ -96,6 +97,13 @@ class _BlasLimit:
     limit: Any = None
 
 
+@cache  # to look for libraries takes longer than to decide on a sample
+def _blas() -> Any:
+    import scipy.linalg  # noqa: F401  it brings a BLAS of its own, which compiled code uses as well
+
+    return ThreadpoolController().select(user_api="blas")
+
+
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Let BLAS use one thread in this block, in whichever threads the block runs at the same time.
@@ -104,7 +112,7 @@ def one_blas_thread() -> Iterator[None]:
     """
     with _BlasLimit.lock:
         if _BlasLimit.users == 0:
-            _BlasLimit.limit = threadpool_limits(limits=1, user_api="blas")
+            _BlasLimit.limit = _blas().limit(limits=1)
         _BlasLimit.users += 1
     try:
         yield

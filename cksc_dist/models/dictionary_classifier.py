@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from cksc_dist.maths.learnt import Learnt
+from cksc_dist.maths.threads import one_blas_thread
 from cksc_dist.models.kernel_classifier import Arrays, KernelClassifier
 from cksc_dist.models.kernel_input import KernelInput, PrecomputedInput
 
@@ -87,9 +88,10 @@ class DictionaryClassifier(KernelClassifier):
         checked = self._check(X, y)
         rng = self._generator()
         K = np.asarray(source.learn(checked.X, self.n_jobs), dtype=np.float64)
-        learnt = self._learn(K, checked.y, len(checked.classes), spec, rng)
+        with one_blas_thread():
+            learnt = self._learn(K, checked.y, len(checked.classes), spec, rng)
+            gram = learnt.dictionary.T @ (K @ learnt.dictionary)
         self._warn_unless(learnt.converged)
-        gram = learnt.dictionary.T @ (K @ learnt.dictionary)
         # nothing is set before this line: a fit that fails leaves an earlier one whole
         self._take(spec, checked, source, learnt.dictionary, learnt.codes)
         self.origin_, self.n_iter_, self.objective_history_ = None, learnt.n_iter, learnt.history
@@ -110,11 +112,17 @@ class DictionaryClassifier(KernelClassifier):
         )
 
     def _codes_of(self, rows: NDArray[Any]) -> Any:
-        return sparse.csr_array(self._codes(rows.astype(np.float64, copy=False) @ self._weights))
+        return sparse.csr_array(self._codes(self._linear(rows)))
+
+    @one_blas_thread()
+    def _linear(self, rows: NDArray[Any]) -> Float:
+        """Return the products of samples with the atoms, k_z'U (m, k), from their kernel rows."""
+        linear: Float = rows.astype(np.float64, copy=False) @ self._weights
+        return linear
 
     def _scores(self, rows: NDArray[Any], codes: Any) -> tuple[Float, NDArray[np.bool_]]:
         far = np.diff(codes.indptr) == 0
-        shares = self._shares(rows.astype(np.float64, copy=False) @ self._weights, codes)
+        shares = self._shares(self._linear(rows), codes)
         shares[far] = 1.0 / shares.shape[1]
         return shares, far
 

@@ -23,7 +23,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from cksc_dist.errors import InputError, ModelFileError
-from cksc_dist.maths.threads import resolve_n_jobs
+from cksc_dist.maths.threads import one_blas_thread, resolve_n_jobs
 from cksc_dist.models.explanation import AtomPart, Explanation, SamplePart
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput, RbfInput
 from cksc_dist.models.kernel_stack import DtwStack, PrecomputedStack, RbfStack
@@ -289,6 +289,7 @@ class KernelClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # typ
         check_count("top", top)
         return self._explanations(*self._recall(X), top)
 
+    @one_blas_thread()
     def _explanations(self, rows: NDArray[Any], codes: sparse.csr_array, top: int) -> list[Explanation]:
         """Return what kernel rows and codes mean."""
         shares, far = self._scores(rows, codes)

@@ -180,13 +180,13 @@ class KGDL(DictionaryClassifier):
         """Return U g with every atom turned towards the sample: a line has no sign."""
         signed = codes.copy()
         sample = np.repeat(np.arange(len(rows)), np.diff(codes.indptr))
-        signed.data *= np.where((rows @ self._weights)[sample, codes.indices] < 0, -1.0, 1.0)
+        signed.data *= np.where(self._linear(rows)[sample, codes.indices] < 0, -1.0, 1.0)
         return super()._sample_weights(rows, signed)
 
     def _similarities(self, rows: NDArray[Any], codes: Any, weights: Any) -> Float:
         """Return the cosine of each line with what it is rebuilt as: b'a / sqrt(a'Gd a)."""
         norms = codes.multiply(codes @ self._model.gram).sum(axis=1)
-        products = codes.multiply((rows @ self._weights) ** 2).sum(axis=1)
+        products = codes.multiply(self._linear(rows) ** 2).sum(axis=1)
         found: Float = np.divide(products, np.sqrt(norms), out=np.zeros(len(rows)), where=norms > 0)
         return found
 

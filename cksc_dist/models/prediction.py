@@ -393,7 +393,7 @@ def _workers(
     from cksc_dist.dist.dask_executor import DaskExecutor
 
     with working_client(run, workers, client, progress) as found:
-        executor = DaskExecutor(found)
+        executor = DaskExecutor(found, progress)
         (reason,) = results(executor, _look, [saved], "predict-look")
         if reason:
             raise _out_of_sight(saved, reason)

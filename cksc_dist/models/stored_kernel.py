@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 from cksc_dist.dist.executors import Executor, ThreadExecutor
-from cksc_dist.dist.forecast import machine_memory
 from cksc_dist.dist.kernel_copies import learn_delta, make_copy
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import PlanError
+from cksc_dist.machine import free_memory
 from cksc_dist.maths.gram import Gram, MemoryGram, StripGram
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.models.distance_kernel import DistanceKernel
@@ -136,7 +135,7 @@ def _workers(
     with working_client(run, n_jobs, client, progress) as found:
         if dashboard := dashboard_of(found):
             progress.note(f"dashboard: {dashboard}")
-        yield DaskExecutor(found), run.memory or memory_of_workers(found)
+        yield DaskExecutor(found, progress), run.memory or memory_of_workers(found)
 
 
 def _place(
@@ -144,7 +143,7 @@ def _place(
 ) -> tuple[str, str]:
     """Return where the kernel goes, and why."""
     size = n * n * matrix.dtype.itemsize
-    free = min(int(psutil.virtual_memory().available), machine_memory())
+    free = free_memory()
     room = min(free, run.memory) if run.memory else free
     fits = size <= MEMORY_SHARE * room
     amount = f"the kernel takes {size / 1e6:,.1f} MB, and {room / 1e6:,.0f} MB of memory are free"

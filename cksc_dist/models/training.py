@@ -39,7 +39,7 @@ from cksc_dist.models.kernel_classifier import Checked
 from cksc_dist.models.kernel_input import DtwInput, KernelInput, PrecomputedInput
 from cksc_dist.models.saved import check_array, check_sparse_rows
 from cksc_dist.models.stored_kernel import PLACES, Place, StoredKernel, stored_kernel
-from cksc_dist.series import Ragged
+from cksc_dist.series import Ragged, check_labelled
 from cksc_dist.spec import KernelSpec, ModelSpec, RunSpec, check_choice, check_count, check_number
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
@@ -47,7 +47,7 @@ from cksc_dist.store.kernel_copy import drop_copy
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
-from cksc_dist.store.model_files import model_digest, remove_left_over
+from cksc_dist.store.model_files import check_place, model_digest, remove_left_over
 from cksc_dist.store.series_files import StoredSeries
 
 __all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
@@ -163,6 +163,7 @@ def train(
     check_number("seed", seed, 0, 2**32 - 1)
     matrix = open_matrix(store, distances)
     _check_name(Folder(model).url, matrix.folder.url)
+    check_place(model)
     if matrix.spec.metric == "external" and kernel.repair is not None:
         raise InputError(
             f"repair={kernel.repair!r} is not for a ready matrix: later kernel rows would have to be repaired the same "
@@ -170,6 +171,7 @@ def train(
         )
     chosen = np.arange(len(matrix)) if rows is None else np.unique(positions(len(matrix), rows))
     labels = matrix.labels[chosen]
+    check_labelled(labels)
     classes, y = check_classes(labels, spec)
     key = matrix.kernel_key(chosen, kernel)
     training = _training_key(key, labels, spec, seed)
@@ -184,7 +186,7 @@ def train(
     with _held(folder) as lease:
         folder.sweep()
         # other settings have their own, so that trying them for a moment loses nothing
-        own = Folder(f"{folder.url}/{training}")
+        own = folder.below(training)
         checkpoints = Checkpoints(own, training)
         if from_scratch:
             checkpoints.clear()
@@ -279,7 +281,7 @@ def _tidy_up(model: str | Path, training: str) -> None:
         with suppress(StoreBusyError), _held(folder):  # another training of the same name goes on
             folder.sweep()
             if training:
-                Folder(f"{folder.url}/{training}").remove_all()
+                folder.below(training).remove_all()
 
 
 def held_out_accuracy(model: CKSC, matrix: DistanceMatrix, train_rows: Index, test_rows: Index) -> float:

@@ -18,6 +18,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.arrays import unpack_npz
 from cksc_dist.errors import StoreError
 from cksc_dist.store.folder import Folder
 
@@ -107,8 +108,8 @@ class Checkpoints:
             content = self.folder.read(self._name(number, record["crc32c"]))
             if content is not None and google_crc32c.value(content) == record["crc32c"]:
                 # whoever makes a file makes its checksum: what holds no arrays counts as damaged
-                with suppress(Exception), np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                    return number, {name: arrays[name] for name in arrays.files}, record["settings"]
+                with suppress(ValueError):
+                    return number, unpack_npz(content), record["settings"]
         if not records:
             return None
         raise StoreError(

@@ -1,7 +1,7 @@
 """A folder on this machine or anywhere that fsspec reaches: small whole files by key, and a Zarr store.
 
 A write is seen whole or not at all: on this machine a temporary file is renamed, and object stores put whole objects.
-A remote store that goes away for a while is waited for (`PATIENCE` seconds) before an error is raised.
+A remote store that goes away for a while is waited for before an error is raised (`patience`).
 """
 
 from __future__ import annotations
@@ -19,53 +19,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from cksc_dist.errors import StoreError
-from cksc_dist.processes import PARTIAL, SIGNATURE, is_of_the_dead, unfinished
-from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore
+from cksc_dist.processes import PARTIAL, is_abandoned
+from cksc_dist.store.local_files import path_below, put
+from cksc_dist.store.patience import NOT_AWAY, Waiting
+from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore, check_assertions
 
-__all__ = ["Folder", "Waiting"]
-
-PATIENCE = 120.0
-"""Seconds that a remote store may be away."""
+__all__ = ["Folder", "local_path"]
 
 MANY = 500
 """Files that a server is asked to remove at a time."""
 
-UNFINISHED = re.compile(rf"\.({SIGNATURE})\.[0-9a-f]{{32}}\.partial$")
-"""How unfinished files end, with a word for the process that writes."""
-
 OTHERS = ("kernels/", "models/", "fits/", "results/")
 """Parts of a store that are written without holding the store."""
 
-# what is wrong with the question, and will be so however long one waits
-NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
-
 Result = TypeVar("Result")
-
-
-class Waiting:
-    """How long to wait for a store that is away, and when to give up.
-
-    Parameters
-    ----------
-    url
-        The store.
-    """
-
-    def __init__(self, url: str) -> None:
-        self._url, self._patience = url, PATIENCE
-        self._give_up, self._pause = time.monotonic() + PATIENCE, 0.25
-
-    def pause(self, error: Exception) -> float:
-        """Return how many seconds to wait before the next attempt, or say that it has been enough."""
-        pause, self._pause = self._pause, min(2 * self._pause, 5.0)
-        if time.monotonic() + pause > self._give_up:
-            raise StoreError(
-                f"{self._url} has been away for {self._patience:.0f} s ({type(error).__name__}: {error}); what is done "
-                "is kept: run the same command again when it is back"
-            ) from error
-        return pause
 
 
 class Folder:
@@ -88,12 +58,12 @@ class Folder:
     """
 
     def __init__(self, url: str | Path) -> None:
-        text = str(url)
-        if "\0" in text:
+        text, path = str(url), local_path(url)
+        if "\0" in (text if path is None else str(path)):
             raise StoreError(f"{text!r} is no path: it holds NUL")
         self.local: Path | None = None
-        if "://" not in text or text.startswith("file://"):
-            self.local = Path(text.removeprefix("file://")).absolute()
+        if path is not None:
+            self.local = path.absolute()
             self.url = str(self.local)
         else:
             _check_no_secret(text)
@@ -108,13 +78,20 @@ class Folder:
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
 
+    def below(self, key: str) -> Folder:
+        """Return a folder inside this one; nobody may have put a link to elsewhere in its place."""
+        if self.local is not None:
+            path_below(self.local, f"{key}/")
+        return Folder(f"{self.url}/{key}")
+
     def zarr(self, *, read_only: bool = False) -> Any:
         """Return the Zarr store of this folder."""
+        check_assertions()
         if self.local is not None:
             return PlainLocalStore(self.local, read_only=read_only)
         return PlainFsspecStore.from_url(self.url, read_only=read_only)
 
-    def patiently(self, action: Callable[[], Result]) -> Result:
+    def _patiently(self, action: Callable[[], Result]) -> Result:
         """Call a function that touches the folder; where it is remote, again and again while the store is away."""
         if self.local is not None:
             return action()
@@ -133,7 +110,7 @@ class Folder:
         try:
             if self.local is not None:
                 return (self.local / key).read_bytes()
-            content: bytes = self.patiently(lambda: self._fs.cat_file(f"{self._root}/{key}"))
+            content: bytes = self._patiently(lambda: self._fs.cat_file(f"{self._root}/{key}"))
             return content
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -156,7 +133,7 @@ class Folder:
             return content
 
         try:
-            return self.patiently(cat)
+            return self._patiently(cat)
         except FileNotFoundError:
             return b""
 
@@ -174,20 +151,10 @@ class Folder:
         """
         if self.local is None:
             whole = bytes(content)
-            put = partial(self._fs.pipe_file, f"{self._root}/{key}", whole)
-            self.patiently(put) if patient else put()
+            pipe = partial(self._fs.pipe_file, f"{self._root}/{key}", whole)
+            self._patiently(pipe) if patient else pipe()
             return
-        path = self.local / key
-        whole_later = self._partial(path)
-        try:
-            with whole_later.open("wb") as file:
-                file.write(content)
-                if durable:
-                    file.flush()
-                    os.fsync(file.fileno())
-            whole_later.replace(path)
-        finally:
-            whole_later.unlink(missing_ok=True)
+        put(self.local, key, content, durable=durable)
 
     def create(self, key: str, content: bytes, *, own: bool = False) -> bool:
         """Write a file unless there is one already; return whether it was written.
@@ -196,69 +163,39 @@ class Folder:
         """
         if self.local is None:
             return self._create_remote(key, content, own)
-        path = self.local / key
-        partial = self._partial(path)
-        try:
-            partial.write_bytes(content)  # a full disk shows here, and leaves nothing under the name
-            try:
-                os.link(partial, path)  # fails where the name is taken, and is whole where it is not
-            except FileExistsError:
-                return False
-            except OSError:
-                return self._create_without_links(path, content)
-        finally:
-            partial.unlink(missing_ok=True)
-        return True
-
-    @staticmethod
-    def _create_without_links(path: Path, content: bytes) -> bool:
-        """Some file systems have no hard links; a reader may then see the file before its content."""
-        try:
-            file = path.open("xb")
-        except FileExistsError:
-            return False
-        try:
-            with file:
-                file.write(content)
-        except OSError:
-            path.unlink(missing_ok=True)  # without its content it would be taken for a damaged one
-            raise
-        return True
+        return put(self.local, key, content, new=True)
 
     def _create_remote(self, key: str, content: bytes, own: bool) -> bool:
         path = f"{self._root}/{key}"
         attempts = []
 
-        def put() -> bool:
+        def create() -> bool:
             attempts.append(1)
+            # looked for first: there are servers that take no notice of the condition, and would write over it
+            found = self.read(key)
+            if found is not None:
+                # somebody's; or one's own, if the answer to an earlier attempt was lost on the way
+                return (own or len(attempts) > 1) and found == content
             try:
                 self._fs.pipe_file(path, content, mode="create")
             except FileExistsError:
-                # somebody's; or one's own, if the answer to an earlier attempt was lost on the way: the library below
-                # makes several of its own
+                # the same; the library below makes several attempts of its own
                 return (own or len(attempts) > 1) and self.read(key) == content
             except (TypeError, NotImplementedError, ValueError):
                 # no conditional put there: the last writer wins, and all look who that was
-                if self.read(key) is not None:
-                    return False
                 self._fs.pipe_file(path, content)
                 time.sleep(1.0)
             return self.read(key) == content
 
-        return self.patiently(put)
-
-    @staticmethod
-    def _partial(path: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return unfinished(path)
+        return self._patiently(create)
 
     def remove(self, key: str) -> None:
         """Remove a file, where there is one."""
         if self.local is not None:
-            (self.local / key).unlink(missing_ok=True)
+            path_below(self.local, key).unlink(missing_ok=True)
             return
         with suppress(FileNotFoundError):
-            self.patiently(lambda: self._fs.rm_file(f"{self._root}/{key}"))
+            self._patiently(lambda: self._fs.rm_file(f"{self._root}/{key}"))
 
     def remove_many(self, keys: Sequence[str]) -> None:
         """Remove files, where they are; on a server in a few requests instead of one each."""
@@ -270,27 +207,23 @@ class Folder:
         for begin in range(0, len(paths), MANY):
             part = paths[begin : begin + MANY]
             with suppress(FileNotFoundError):
-                self.patiently(lambda part=part: self._fs.rm(part))  # type: ignore[misc]
+                self._patiently(lambda part=part: self._fs.rm(part))  # type: ignore[misc]
 
     def remove_all(self) -> None:
         """Remove everything below this folder, and on this machine the folder itself."""
         if self.local is not None:
-            shutil.rmtree(self.local, ignore_errors=True)
+            with suppress(FileNotFoundError):
+                shutil.rmtree(self.local)
         else:
             self.remove_many(list(self.files("")))
 
     def files(self, key: str) -> dict[str, int]:
         """Return all files below a key, named from there, with their sizes; empty where there are none."""
         if self.local is not None:
-            top = str(self.local / key)
             found = {}
-            for folder, _, names in os.walk(top):
-                for name in names:
-                    path = os.path.join(folder, name)
-                    try:
-                        found[os.path.relpath(path, top).replace(os.sep, "/")] = os.path.getsize(path)
-                    except FileNotFoundError:  # renamed or removed meanwhile
-                        continue
+            for name in _names_below(self.local / key):
+                with suppress(FileNotFoundError):  # renamed or removed meanwhile
+                    found[name] = os.path.getsize(self.local / key / name)
             return found
         path = f"{self._root}/{key}".rstrip("/")
 
@@ -299,7 +232,7 @@ class Folder:
             return dict(self._fs.find(path, detail=True))
 
         try:
-            details = self.patiently(listed)
+            details = self._patiently(listed)
         except FileNotFoundError:
             return {}
         return {name[len(path) + 1 :]: int(info["size"]) for name, info in details.items() if len(name) > len(path)}
@@ -318,7 +251,7 @@ class Folder:
             return list(self._fs.ls(f"{self._root}/{key}".rstrip("/"), detail=True))
 
         try:
-            details = self.patiently(listed)
+            details = self._patiently(listed)
         except FileNotFoundError:
             return []
         kept = [info["name"] for info in details if info["type"] == "directory" or not folders_only]
@@ -351,8 +284,9 @@ class Folder:
         """
         if self.local is None:
             return []
-        partial = [name for name in self.files("") if name.endswith(PARTIAL)]
-        left = [name for name in partial if (held and not name.startswith(OTHERS)) or _is_of_the_dead(name)]
+        # names alone: on a disk behind a network, to ask for the size of each of a million files takes minutes
+        partial = [name for name in _names_below(self.local) if name.endswith(PARTIAL)]
+        left = [name for name in partial if (held and not name.startswith(OTHERS)) or is_abandoned(self.local / name)]
         for name in left:
             self.remove(name)
         return left
@@ -373,24 +307,51 @@ class Folder:
         return shutil.disk_usage(path).free
 
 
-def _is_of_the_dead(name: str) -> bool:
-    """Tell whether an unfinished file is of a process of this host that is gone."""
-    found = UNFINISHED.search(name)
-    return found is not None and is_of_the_dead(found[1])
+def local_path(url: str | Path) -> Path | None:
+    """Return the path of a folder of this machine, which a ``file://`` URL may name; None for other URLs.
+
+    Examples
+    --------
+    >>> [str(local_path(each)) for each in ("a b", "file:///tmp/a%20b", "file://localhost/tmp", "s3://bucket/x")]
+    ['a b', '/tmp/a b', '/tmp', 'None']
+    """
+    text = str(url)
+    if "://" not in text:
+        return Path(text)
+    if not text.startswith("file://"):
+        return None
+    host, slash, path = text.removeprefix("file://").partition("/")
+    if host not in ("", "localhost") or not slash or re.search(r"[?#]", path):
+        raise StoreError(
+            f"{text!r} names no folder of this machine: a file:// URL has no host but localhost, a whole path "
+            "(file:///data/store), and in it %3F and %23 for ? and #"
+        )
+    return Path(url2pathname(slash + path))
+
+
+def _names_below(top: Path) -> Iterator[str]:
+    """Give the names of all files below a folder, as they are from there."""
+    for folder, _, names in os.walk(top):
+        below = os.path.relpath(folder, top).replace(os.sep, "/")
+        for name in names:
+            yield name if below == "." else f"{below}/{name}"
 
 
 _MEND = "restore it from a copy, or remove it and run the command again"
 
 
 def _check_no_secret(url: str) -> None:
-    """Refuse a URL with a password: addresses are printed, sent to workers, and written into models and tables."""
+    """Refuse a URL with a password: addresses are printed, sent to workers, and written into models and tables.
+
+    What follows a question mark is often a signature that lets anybody in.
+    """
     scheme, _, rest = url.partition("://")
     host = re.sub(r"\[.*?\]", "", rest.split("/", 1)[0])
     # a key may hold any letter, a slash among them; what follows a colon is a port or a secret
-    if "@" in rest or re.search(r":(?!\d+$)", host):
+    if re.search(r"[@?#]", rest) or re.search(r":(?!\d+$)", host):
         raise StoreError(
-            f"an address that begins with {scheme}:// holds a key or password, or looks so (an @, or a colon that no "
-            "port follows); addresses are shown and kept in many places: leave such out, and set them in the "
+            f"an address that begins with {scheme}:// holds a key or password, or looks so (an @, a ? or #, or a colon "
+            "that no port follows); addresses are shown and kept in many places: leave such out, and set them in the "
             "environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)"
         )
 

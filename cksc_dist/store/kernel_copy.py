@@ -19,6 +19,7 @@ import io
 import json
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
@@ -29,6 +30,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
+from cksc_dist.arrays import unpack_npy
 from cksc_dist.errors import StoreError
 from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
@@ -77,7 +79,7 @@ def copy_key(fingerprint: str, digests: NDArray[np.uint8], rows: Index, kernel: 
 
 def copy_folder(store: Folder, key: str) -> Folder:
     """Return where a copy is, or would be."""
-    return Folder(f"{store.url}/{TOP}/{key}")
+    return store.below(f"{TOP}/{key}")
 
 
 def find_copies(store: Folder) -> list[str]:
@@ -171,8 +173,8 @@ class KernelCopy:
             how = "lost" if content is None else "damaged"
             raise StoreError(f"{self.folder.url}/rows.npy is {how}; remove that folder, and run the same command again")
         try:
-            rows: Index = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-        except Exception as error:  # damaged bytes end in any of a dozen kinds
+            rows: Index = unpack_npy(content)
+        except ValueError as error:
             raise StoreError(f"{self.folder.url}/rows.npy holds no rows ({error}); remove that folder") from error
         return rows
 
@@ -225,9 +227,7 @@ class KernelCopy:
         if values is None:
             size = self._chunk_bytes
             content = page_aligned(size) if self.is_small else self._strip.array((size,), np.dtype(np.uint8))
-            self._read(number, 0, content)
-            if not np.array_equal(_checksum(content[:-CHECKSUM_BYTES]), content[-CHECKSUM_BYTES:]):
-                raise self._damaged(number)
+            self._read_whole(number, lambda: self._read(number, 0, content) and _is_whole(content))
             values = content[:-CHECKSUM_BYTES].view(self.dtype).reshape(STRIP, self.n)
             if self.is_small:
                 self._kept[number] = values
@@ -250,10 +250,7 @@ class KernelCopy:
             if i in self._rows:
                 return self._rows[i]
         content = page_aligned(self.n * self.dtype.itemsize)
-        self._read(i // STRIP, i % STRIP * len(content), content)
-        sums = self._sums_of(i // STRIP)
-        if google_crc32c.extend(sums[i % STRIP], content) != sums[i % STRIP + 1]:
-            raise self._damaged(i // STRIP)
+        self._read_whole(i // STRIP, lambda: self._read_row(i, content))
         values: NDArray[Any] = content.view(self.dtype)
         with self._lock:
             if (len(self._rows) + 1) * len(content) > ROW_BYTES and self._rows:
@@ -262,36 +259,52 @@ class KernelCopy:
             self._rows[i] = values
         return values
 
-    def _sums_of(self, number: int) -> list[int]:
-        """Return the checksum of a strip before its first row and after each."""
+    def _read_whole(self, number: int, read: Callable[[], bool]) -> None:
+        """Read something of a strip, or say that it is damaged.
+
+        It is read twice: a strip that was damaged may have been made anew, and what is open here is the old one.
+        """
+        if read():
+            return
+        self._sums.pop(number, None)
+        self._files.forget(f"{self._top}/{self._chunk(number)}")
+        if not read():
+            if self.folder.read("about.json") is None:
+                raise StoreError(f"{self.folder.url} was dropped by another training; run the same command again")
+            raise StoreError(
+                f"strip {number} of the kernel copy {self.folder.url} is damaged or lost; run the same command again "
+                "with --new-kernel"
+            )
+
+    def _read_row(self, i: int, content: NDArray[np.uint8]) -> bool:
+        """Fill an array with a row; return whether its checksum is right."""
+        number, place = divmod(i, STRIP)
+        if not self._read(number, place * len(content), content) or (sums := self._sums_of(number)) is None:
+            return False
+        return bool(google_crc32c.extend(sums[place], content) == sums[place + 1])
+
+    def _sums_of(self, number: int) -> list[int] | None:
+        """Return the checksum of a strip before its first row and after each; None where they are lost."""
         found = self._sums.get(number)
         if found is None:
             content = self.folder.read(f"{SUMS}/{number}") or b""
             if len(content) != STRIP * CHECKSUM_BYTES:
-                raise self._damaged(number)
+                return None
             found = self._sums[number] = [0, *np.frombuffer(content, "<u4").tolist()]
         return found
 
-    def _read(self, number: int, start: int, content: NDArray[np.uint8]) -> None:
-        """Fill an array with bytes of a chunk."""
-        count = len(content)
+    def _read(self, number: int, start: int, content: NDArray[np.uint8]) -> bool:
+        """Fill an array with bytes of a chunk; return whether there were as many."""
         if self._top is None:
-            found = self.folder.read_range(self._chunk(number), start, count)
+            found = self.folder.read_range(self._chunk(number), start, len(content))
             got = len(found)
             content[:got] = np.frombuffer(found, np.uint8)
         else:
             try:
                 got = self._files.read(f"{self._top}/{self._chunk(number)}", start, content)
-            except FileNotFoundError as error:
-                raise self._damaged(number) from error
-        if got != count:
-            raise self._damaged(number)
-
-    def _damaged(self, number: int) -> StoreError:
-        return StoreError(
-            f"strip {number} of the kernel copy {self.folder.url} is damaged or lost; run the same command again with "
-            "--new-kernel"
-        )
+            except FileNotFoundError:
+                return False
+        return got == len(content)
 
     def faults(self) -> list[str]:
         """Read everything, and return what is damaged or missing."""
@@ -332,6 +345,7 @@ class _OpenFiles:
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
+        self._forgotten: list[int] = []
         self._lock = threading.Lock()
 
     def read(self, path: str, start: int, content: NDArray[np.uint8]) -> int:
@@ -354,13 +368,21 @@ class _OpenFiles:
             if number is None:
                 os.close(own)
 
+    def forget(self, path: str) -> None:
+        """Open a file anew when it is read next; the old one stays open, because another thread may be reading it."""
+        with self._lock:
+            if (number := self._open.pop(path, None)) is not None:
+                self._forgotten.append(number)
+
     def __del__(self) -> None:
-        for number in self._open.values():
+        for number in (*self._open.values(), *self._forgotten):
             os.close(number)
 
 
-def _checksum(content: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return np.array([google_crc32c.value(content)], "<u4").view(np.uint8)
+def _is_whole(content: NDArray[np.uint8]) -> bool:
+    """Tell whether a chunk ends in the checksum of what is before it."""
+    found = np.array([google_crc32c.value(content[:-CHECKSUM_BYTES])], "<u4").view(np.uint8)
+    return np.array_equal(found, content[-CHECKSUM_BYTES:])
 
 
 def _growing_checksums(rows: NDArray[Any]) -> NDArray[np.uint32]:

@@ -23,7 +23,7 @@ from cksc_dist.processes import PARTIAL
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.zarr_stores import check_metadata
 
-__all__ = ["CHUNK_BYTES", "DAMAGE", "check_store", "compressors", "create_root", "is_store"]
+__all__ = ["CHUNK_BYTES", "DAMAGE", "check_place", "check_store", "compressors", "create_root", "is_store"]
 
 FORMAT = "cksc_dist store"
 VERSION = 1
@@ -69,6 +69,15 @@ def is_store(folder: Folder) -> bool:
             "install the release that wrote it, or ingest the series into a new store"
         )
     return True
+
+
+def check_place(folder: Folder) -> None:
+    """Raise a StoreError where no store may be made, because something else is there, or around it."""
+    if is_store(folder) or folder.local is None:
+        return
+    for above in folder.local.resolve().parents:
+        if (above / "zarr.json").exists():
+            raise StoreError(f"{folder.url} lies inside {above}, another store or model; choose another place")
 
 
 def _attributes(folder: Folder) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import StoreError
 from cksc_dist.spec import DistanceSpec, KernelSpec
+from cksc_dist.store.chunk_sizes import check_held
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.kernel_copy import copy_key
@@ -73,10 +74,16 @@ def count_missing(files: MatrixFiles, series: StoredSeries) -> int:
     resized = files.grid.n != series.n
     files = MatrixFiles(files.folder, files.spec, Grid(series.n, files.grid.edge))
     ledger, blocks = Ledger(files.folder, files.fingerprint).load(), Blocks(files.grid, series.digests)
-    there = files.whole_tiles()
+    there = files.present()
     missing = sum(
-        not (tile in there and blocks.is_done(tile, ledger.entries.get(tile))) for tile in files.grid.all_tiles()
+        not (tile in there and tile[::-1] in there and blocks.is_done(tile, ledger.entries.get(tile)))
+        for tile in files.grid.all_tiles()
     )
+    if not missing:  # it is about to be read, by anybody and in any parts
+        try:
+            check_held(files.grid.n**2 * np.dtype(files.spec.dtype).itemsize, there.values)
+        except ValueError as error:
+            raise StoreError(f"{files.folder.url}/{files.group} is damaged: {error}; compute it again") from error
     return max(missing, int(resized))
 
 
@@ -191,10 +198,10 @@ class DistanceMatrix:
         return positions
 
     def _read(self, rows: slice | NDArray[np.int64], columns: slice | NDArray[np.int64]) -> NDArray[Any]:
-        array, folder = self._files.array, self._files.folder
+        array = self._files.array
         if isinstance(rows, slice) and isinstance(columns, slice):
-            return self._checked(lambda: folder.patiently(lambda: array[rows, columns]))
-        return self._checked(lambda: folder.patiently(lambda: array.oindex[rows, columns]))
+            return self._checked(lambda: array[rows, columns])
+        return self._checked(lambda: array.oindex[rows, columns])
 
     def _checked(self, read: Callable[[], Any]) -> NDArray[Any]:
         """Return what is read, or say that a chunk of it is damaged or lost (a lost one would read as NaN)."""

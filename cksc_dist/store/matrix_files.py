@@ -95,26 +95,21 @@ class MatrixFiles:
     @cached_property
     def array(self) -> Any:
         """The Zarr array of all distances, for reading and for writing whole tiles."""
-        group = self.folder.patiently(lambda: zarr.open_group(self.folder.zarr(), path=self.group, mode="r+"))
-        array: Any = self.folder.patiently(lambda: group["distance"])
+        array: Any = zarr.open_group(self.folder.zarr(), path=self.group, mode="r+")["distance"]
         # a third of the time to write a tile would go into looking whether all of it is NaN
         return array.with_config({"write_empty_chunks": True})
 
     def read_tile(self, tile: Tile) -> NDArray[Any]:
         """Return the stored values of a tile (or of its mirror); a ValueError tells of a bad checksum."""
         rows, columns = (slice(*self.grid.rows(block)) for block in tile)
-        return np.asarray(self.folder.patiently(lambda: self.array[rows, columns]))
+        return np.asarray(self.array[rows, columns])
 
     def write_tile(self, tile: Tile, values: NDArray[Any]) -> None:
         """Write a tile and its mirror."""
         rows, columns = (slice(*self.grid.rows(block)) for block in tile)
-
-        def put() -> None:
-            self.array[rows, columns] = values
-            if tile[0] != tile[1]:
-                self.array[columns, rows] = transposed(values)
-
-        self.folder.patiently(put)
+        self.array[rows, columns] = values
+        if tile[0] != tile[1]:
+            self.array[columns, rows] = transposed(values)
 
     def whole_tiles(self) -> set[Tile]:
         """Return the tiles whose chunks are all there, the mirror's included."""
@@ -181,7 +176,7 @@ def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
     for name, values in _axes(series).items():
         try:
             array: Any = group[name]
-            if np.asarray(array[:]).tolist() != values.tolist():
+            if array.shape != values.shape or np.asarray(array[:]).tolist() != values.tolist():
                 bad.append(name)
         except (*DAMAGE, FileNotFoundError):
             bad.append(name)

@@ -81,7 +81,11 @@ def ensure_recorded(folder: Folder, group: str) -> None:
 
 def damaged_metadata(folder: Folder) -> list[str]:
     """Return the keys of metadata files that differ from their copies, or are missing."""
-    return [key for key, text in _copies(folder).items() if folder.read(key) != text.encode()]
+    copies = _copies(folder)
+    found = [key for key, text in copies.items() if folder.read(key) != text.encode()]
+    # whoever changes a file forgets its copy first: only a copy that stays tells of damage
+    now = _copies(folder) if found else copies
+    return [key for key in found if now.get(key) == copies[key]]
 
 
 def check_metadata(folder: Folder, *keys: str) -> None:

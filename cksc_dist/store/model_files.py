@@ -27,6 +27,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import os
 import re
 import shutil
 import time
@@ -42,11 +43,13 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 
 from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
-from cksc_dist.store.folder import Folder
+from cksc_dist.store.chunk_sizes import check_held, taken
+from cksc_dist.store.folder import Folder, local_path
+from cksc_dist.store.local_files import MOST_LETTERS, sync_folder, sync_tree
 from cksc_dist.store.manifest import differing, digests_of
 from cksc_dist.store.trouble import named_trouble
 
-__all__ = ["files_of_a_model", "model_digest", "read_model", "remove_left_over", "write_model"]
+__all__ = ["check_place", "files_of_a_model", "model_digest", "read_model", "remove_left_over", "write_model"]
 
 FORMAT = "cksc_dist model"
 VERSION = 1
@@ -93,17 +96,19 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
 
 
 def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, settings: dict[str, Any]) -> None:
-    if folder.local is None:
+    target = _model_path(path)
+    if target is None:
         _publish(folder, model, arrays, settings)
         return
-    target = _local_path(path)
     _put_back(target)
     _check_replaceable(target)
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = _beside(target, "partial")
     try:
         _write_group(Folder(partial), model, arrays, settings)
+        sync_tree(partial)  # checkpoints go once there is a model
         _put_in_place(partial, target)
+        sync_folder(target.parent)
         remove_left_over(path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -111,8 +116,8 @@ def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, setting
 
 def remove_left_over(path: str | Path) -> None:
     """Remove what writers left beside a model that were killed."""
-    target = _local_path(path)
-    if Folder(path).local is None or not target.exists():
+    target = _model_path(path)
+    if target is None or not target.exists():
         return  # without the model, what was set aside is the model
     for left in _left_by_the_dead(target, "partial") + _left_by_the_dead(target, "replaced"):
         _remove(left, target)
@@ -153,8 +158,22 @@ def _attributes_digest(attributes: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
 
 
-def _local_path(path: str | Path) -> Path:
-    return Path(str(path).removeprefix("file://"))
+def _model_path(path: str | Path) -> Path | None:
+    """Return where a model is; of a link, what it leads to: a folder cannot be renamed over a link. None for URLs."""
+    local = local_path(path)
+    return local.resolve() if local is not None and local.is_symlink() else local
+
+
+def check_place(path: str | Path) -> None:
+    """Raise a ModelFileError where no model can be saved; for those who would otherwise work in vain."""
+    target = _model_path(path)
+    if target is None:
+        return
+    if not str(path) or not target.name:
+        raise ModelFileError(f"{str(path)!r} is no name of a model; give a folder to make")
+    if len(os.fsencode(target.name)) > MOST_LETTERS:
+        raise ModelFileError(f"{target.name[:50]}...: the name is too long; {MOST_LETTERS} letters are the most")
+    _check_replaceable(target)
 
 
 def _check_replaceable(target: Path) -> None:
@@ -224,7 +243,7 @@ def _found_beside(target: Path, role: str) -> list[tuple[Path, str]]:
 
 
 def _left_by_the_dead(target: Path, role: str) -> list[Path]:
-    return [path for path, process in _found_beside(target, role) if is_of_the_dead(process)]
+    return [path for path, process in _found_beside(target, role) if is_of_the_dead(process, path)]
 
 
 def _written(folder: Path) -> int:
@@ -262,10 +281,9 @@ def _parsed(content: bytes | None) -> dict[str, Any]:
 
 def read_model(path: str | Path) -> Model:
     """Return the class name, the arrays and the settings of a saved model, or say what is wrong with it."""
-    folder = Folder(path)
-    if folder.local is None:
-        return _read_published(folder)
-    target = _local_path(path)
+    target = _model_path(path)
+    if target is None:
+        return _read_published(Folder(path))
     while True:
         place, seen = _present(target)
         try:
@@ -299,10 +317,9 @@ def files_of_a_model(path: str | Path) -> tuple[Folder, list[str], list[str]]:
 
 def model_digest(path: str | Path) -> str:
     """Return what tells a saved model from any other, without reading it."""
-    folder = Folder(path)
-    if folder.local is None:
-        return str(_published(folder).get("digest"))
-    target = _local_path(path)
+    target = _model_path(path)
+    if target is None:
+        return str(_published(Folder(path)).get("digest"))
     while True:
         place, seen = _present(target)
         try:
@@ -345,13 +362,12 @@ def _place(folder: Folder, attributes: dict[str, Any]) -> Folder:
 
 
 def _read_group(name: object, place: Folder, digest: str | None) -> Model:
-    def read_arrays() -> Arrays:
-        group: Any = zarr.open_group(store=place.zarr(read_only=True), mode="r")
-        return {key: _whole(group[key]) for key in _array_names(place)}
-
     try:
         attributes = _parsed(place.read("zarr.json"))
-        arrays, settings = place.patiently(read_arrays), attributes["settings"]
+        group: Any = zarr.open_group(store=place.zarr(read_only=True), mode="r")
+        stored, settings = {key: group[key] for key in _array_names(place)}, attributes["settings"]
+        check_held(sum(map(taken, stored.values())), lambda: place.files("").values())
+        arrays = {key: _whole(array) for key, array in stored.items()}
         found = _digest(arrays, settings)
     except StoreError:
         raise  # the store is away, which is no damage
@@ -412,20 +428,15 @@ def _read_published(folder: Folder) -> Model:
 def _publish(folder: Folder, model: str, arrays: Arrays, settings: dict[str, Any]) -> None:
     """Write a model behind a URL: whole, then published in one put, then what it replaces is removed."""
     _check_publishable(folder)
-    begun: list[str] = []
-
-    def write() -> str:
-        begun.append(f"{int(time.time())}-{uuid.uuid4().hex}")
-        return _write_group(Folder(f"{folder.url}/{begun[-1]}"), model, arrays, settings)
-
+    at = f"{int(time.time())}-{uuid.uuid4().hex}"
     try:
-        digest = folder.patiently(write)
+        digest = _write_group(Folder(f"{folder.url}/{at}"), model, arrays, settings)
         replaced = _files_of_the_model(folder)
-        at = begun.pop()  # it stays whatever happens now: even a put without an answer may have arrived
-        folder.write_json(POINTER, {"format": FORMAT, "version": VERSION, "digest": digest, "at": at})
-    finally:
-        for left in begun:
-            _remove_below(folder, left)
+    except BaseException:
+        _remove_below(folder, at)
+        raise
+    # from here on it stays whatever happens: even a put without an answer may have arrived
+    folder.write_json(POINTER, {"format": FORMAT, "version": VERSION, "digest": digest, "at": at})
     folder.remove_many(replaced)
     for name in folder.names(""):
         match = PLACE.fullmatch(name)

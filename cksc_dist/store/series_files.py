@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,8 +17,9 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cksc_dist.errors import InputError, StoreError
+from cksc_dist.errors import InputError, NoSeriesError, StoreError
 from cksc_dist.series import Ragged, SeriesSet, label_array
+from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, DAMAGE, check_store, compressors, create_root
 from cksc_dist.store.metadata import (
@@ -36,6 +38,10 @@ TEXT_CHUNK = 2**14
 CHECK_ROWS = 4096
 
 
+def _held() -> None:
+    """Take for granted that nobody else writes."""
+
+
 def series_digests(data: SeriesSet) -> NDArray[np.uint8]:
     """Return a digest of the values of each series, as rows of bytes."""
     return np.array([_series_digest(values) for values in data], np.uint8)
@@ -49,21 +55,27 @@ def _digest(content: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(hashlib.sha256(content).digest()[:DIGEST_BYTES], np.uint8)
 
 
-def write_series(folder: Folder, data: SeriesSet) -> None:
-    """Write the series of a store; earlier ones are replaced. The store must be held for writing."""
+def write_series(folder: Folder, data: SeriesSet, check_held: Callable[[], None] = _held) -> None:
+    """Write the series of a store; earlier ones are replaced.
+
+    The store must be held for writing: ``check_held`` is called before what is written counts.
+    """
     arrays: dict[str, tuple[NDArray[Any], tuple[str, ...]]] = {
         "values": (data.values, ("frame", "dim")),
         "offsets": (data.offsets, ("edge",)),
         "digest": (series_digests(data), ("sample", "byte")),
     }
     attributes = {"frames": len(data.values), "dims": data.dims, "dim_names": list(data.dim_names)}
-    _write(folder, data.labels, data.ids, arrays, attributes | {"name": data.name})
+    _write(folder, data.labels, data.ids, arrays, attributes | {"name": data.name}, check_held)
 
 
-def write_rows(folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_], name: str) -> None:
+def write_rows(
+    folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_], name: str, check_held: Callable[[], None] = _held
+) -> None:
     """Write a store that has names and labels but no series, for a matrix that comes ready."""
     digests = np.array([_digest(str(row).encode()) for row in ids], np.uint8)
-    _write(folder, labels, ids, {"digest": (digests, ("sample", "byte"))}, {"frames": 0, "dims": 0, "name": name})
+    attributes = {"frames": 0, "dims": 0, "name": name}
+    _write(folder, labels, ids, {"digest": (digests, ("sample", "byte"))}, attributes, check_held)
 
 
 def _write(
@@ -72,6 +84,7 @@ def _write(
     ids: NDArray[np.str_],
     arrays: dict[str, tuple[NDArray[Any], tuple[str, ...]]],
     attributes: dict[str, Any],
+    check_held: Callable[[], None],
 ) -> None:
     labels = _storable(labels)
     create_root(folder)
@@ -82,6 +95,7 @@ def _write(
     classes = [label.item() for label in np.unique(labels)]
     digests = {name: _array_digest(array) for name, (array, _) in arrays.items() if name != "values"}
     digests |= {"label": _array_digest(labels), "row": _array_digest(ids)}
+    check_held()
     group.attrs.put(attributes | {"n": len(ids), "classes": classes, "sha256": digests})
     record_metadata(folder, GROUP)
 
@@ -116,11 +130,12 @@ def write_array(group: zarr.Group, name: str, array: NDArray[Any], axes: tuple[s
         dimension_names=axes,
         overwrite=True,
     )
-    stored[...] = array.astype(object) if text else array
+    # a chunk that is not there could be lost, and zeros may be all there is
+    stored.with_config({"write_empty_chunks": True})[...] = array.astype(object) if text else array
 
 
-def append_series(folder: Folder, data: SeriesSet) -> None:
-    """Add series after those that are there. The store must be held for writing."""
+def append_series(folder: Folder, data: SeriesSet, check_held: Callable[[], None] = _held) -> None:
+    """Add series after those that are there; as in `write_series`, the store must be held."""
     old = open_series(folder)
     _check_appendable(old, data)
     labels = _storable(data.labels)
@@ -136,7 +151,7 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
         "row": (old.n, data.ids.astype(object)),
     }
     for name, (at, part) in new.items():
-        array: Any = group[name]
+        array: Any = group[name].with_config({"write_empty_chunks": True})  # type: ignore[union-attr]
         array.resize((at + len(part), *array.shape[1:]))
         array[at:] = part
     attributes: dict[str, Any] = dict(group.attrs)
@@ -148,6 +163,7 @@ def append_series(folder: Folder, data: SeriesSet) -> None:
         "row": np.concatenate([old.ids, data.ids]),
     }
     attributes |= {"n": old.n + len(data), "frames": frames + len(data.values), "classes": classes}
+    check_held()
     group.attrs.put(attributes | {"sha256": {name: _array_digest(array) for name, array in whole.items()}})
     record_metadata(folder, GROUP)
 
@@ -157,7 +173,10 @@ def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
     for name in ("values", "offsets", "digest", "label", "row"):
         old._read(name, 0, 1)  # what cannot be opened is said before anything is changed
     if data.dims != old.dims:
-        raise InputError(f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}")
+        raise InputError(
+            f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}; bring them to "
+            "the same dimensions, or ingest these into a store of their own"
+        )
     new, there = _storable(data.labels).dtype, _storable(old.labels).dtype
     if new != there and not new.kind == there.kind == "U":
         raise InputError(
@@ -202,12 +221,23 @@ class StoredSeries:
 
     def _read(self, name: str, begin: int, end: int) -> NDArray[Any]:
         try:
-            array: Any = self.folder.patiently(lambda: self._group[name])
-            return np.asarray(self.folder.patiently(lambda: array[begin:end]))
+            array: Any = self._group[name]
+            check_held(taken(array, begin, end), lambda: self._sizes(name))
+            return np.asarray(array[begin:end])
         except (*DAMAGE, FileNotFoundError) as error:
             if isinstance(error, MemoryError) and f"{GROUP}/{name}/zarr.json" not in damaged_metadata(self.folder):
                 raise  # there is not enough for what is really there
             raise self._damaged(name, str(error) or type(error).__name__) from error
+
+    def _sizes(self, name: str) -> list[int]:
+        """Return the sizes of the files of an array, which are listed once: there may be very many."""
+        if name not in self._listed:
+            self._listed[name] = list(self.folder.files(f"{GROUP}/{name}").values())
+        return self._listed[name]
+
+    @cached_property
+    def _listed(self) -> dict[str, list[int]]:
+        return {}
 
     def _damaged(self, name: str, how: str) -> StoreError:
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
@@ -314,9 +344,7 @@ def open_series(folder: Folder) -> StoredSeries:
     check_store(folder)
     check_metadata(folder, f"{GROUP}/zarr.json")
     try:
-        attributes: dict[str, Any] = dict(
-            folder.patiently(lambda: zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r")).attrs
-        )
+        attributes: dict[str, Any] = dict(zarr.open_group(folder.zarr(read_only=True), path=GROUP, mode="r").attrs)
         if "n" not in attributes:
             raise FileNotFoundError
         found: dict[str, Any] = {key: attributes[key] for key in ("n", "frames", "dims", "name", "sha256")}
@@ -325,7 +353,7 @@ def open_series(folder: Folder) -> StoredSeries:
         return StoredSeries(folder, dim_names=dim_names, **found)
     except FileNotFoundError:
         if f"{GROUP}/zarr.json" not in recorded_metadata(folder):
-            raise StoreError(
+            raise NoSeriesError(
                 f"{folder.url} has no series, or ingesting them was cut off; run cksc ingest again"
             ) from None
         how = "it is lost, or lacks what it held"

@@ -8,11 +8,14 @@ xarray takes a lost chunk for zeros, and nothing tells a changed attribute: what
 
 from __future__ import annotations
 
+import zarr
+
 from cksc_dist.errors import StoreError
+from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.manifest import differing, digests_of
 
-__all__ = ["RESULTS", "check_table", "forget_table", "record_table", "table_files"]
+__all__ = ["RESULTS", "check_table", "check_table_size", "forget_table", "record_table", "table_files"]
 
 RESULTS = "results"
 
@@ -56,3 +59,10 @@ def check_table(folder: Folder, name: str) -> None:
             f"{folder.url}/{RESULTS}/{name} is damaged ({bad[0]} is lost, or not what was written); remove it, and "
             f"{_AGAIN}"
         )
+
+
+def check_table_size(folder: Folder, name: str) -> None:
+    """Raise a ValueError where a table, which is read as a whole, asks for more memory than its files can hold."""
+    top = f"{RESULTS}/{name}"
+    arrays = zarr.open_group(folder.zarr(read_only=True), path=top, mode="r").array_values()
+    check_held(sum(map(taken, arrays)), lambda: folder.files(top).values())

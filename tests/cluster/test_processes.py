@@ -5,20 +5,27 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shutil
 import sys
 import sysconfig
 import urllib.request
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
+from distributed import Client
 
 from cksc_dist import pairwise_dtw
-from cksc_dist.dist.cluster import connected
+from cksc_dist.dist.cluster import working_client
+from cksc_dist.dist.dask_executor import DaskExecutor
+from cksc_dist.dist.executors import results
+from cksc_dist.dist.progress import Progress
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import RunSpec
 from tests.cluster.recipes import check_that_two_worked
-from tests.dist.processes import DASK, Starter, answers, chunk_files, free_port, wait_until
+from tests.dist.processes import DASK, Starter, answers, chunk_files, free_port, late_plugins, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
@@ -80,7 +87,7 @@ def test_the_main_job_where_the_package_is_not_installed(start: Starter, tmp_pat
 def test_a_worker_that_joins_late_gets_the_code(start: Starter, address: str, tmp_path: Path) -> None:
     packages = packages_but_this_one(tmp_path)
     data = make_gestures(n_per_class=2).series
-    with connected(RunSpec(scheduler=address), 1) as client:
+    with working_client(RunSpec(scheduler=address), 1, None, Progress()) as client:
         before = set(client.nthreads())
         late = start(  # -S: no site-packages but those in the folder, where this package is not
             *(sys.executable, "-S", "-m", "distributed.cli.dask_worker", address, "--nthreads", "1"),
@@ -97,25 +104,94 @@ def test_a_worker_that_joins_late_gets_the_code(start: Starter, address: str, tm
     late.end()
 
 
-def test_a_late_worker_with_another_release_is_sent_away(start: Starter, address: str, tmp_path: Path) -> None:
-    release = tmp_path / "cksc_dist-99.1.dist-info"
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def other_release(folder: Path) -> str:
+    """Write what says that this package is here in another release; return a path with it."""
+    release = folder / "cksc_dist-99.1.dist-info"
     release.mkdir()
     (release / "METADATA").write_text("Metadata-Version: 2.1\nName: cksc_dist\nVersion: 99.1\n")
-    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    return f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
+
+def other_code(folder: Path) -> str:
+    """Write a copy of this package that differs by a comment; return a path with it."""
+    shutil.copytree(ROOT / "cksc_dist", folder / "cksc_dist")
+    with (folder / "cksc_dist" / "errors.py").open("a") as file:
+        file.write("# of another day\n")
+    return f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+
+
+HERE = importlib.metadata.version("cksc_dist")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (other_release, f"has cksc_dist 99.1, but the client that works now has {HERE}; it is sent away"),
+        (other_code, f"has other code of cksc_dist {HERE} than the client that works now; it is sent away"),
+    ],
+)
+@pytest.mark.parametrize("whose", ["its own", "given"])
+def test_a_late_worker_with_other_code_is_sent_away_and_the_client_told(
+    start: Starter, address: str, tmp_path: Path, other: Callable[[Path], str], words: str, whose: str
+) -> None:
+    path, notes = other(tmp_path), Notes()
     command = [*DASK, "worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard"]
-    with connected(RunSpec(scheduler=address), 1) as client:
-        before = set(client.nthreads())
-        late = start(*command, environment={"PYTHONPATH": path})
-        late.wait(60.0)
-        assert set(client.nthreads()) == before
-        (event,) = client.get_events("cksc-refused")
-    here = importlib.metadata.version("cksc_dist")
-    words = f"has cksc_dist 99.1, but the client that works now has {here}; it is sent away"
-    assert words in event[1]["reason"]
-    assert words in late.output
+    with ExitStack() as stack:
+        given = stack.enter_context(Client(address, set_as_default=False)) if whose == "given" else None
+        with working_client(RunSpec(scheduler=address), 1, given, notes) as client:
+            before = set(client.nthreads())
+            executor = DaskExecutor(client, notes)
+            late = start(*command, environment={"PYTHONPATH": path})
+            late.wait(60.0)
+            assert words in late.output
+            assert set(client.nthreads()) == before
+            wait_until(lambda: results(executor, abs, [-1], "abs") and notes.texts, "the client to be told")
+            assert words in notes.texts[-1]
+            with working_client(RunSpec(), 1, client, notes):
+                pass
+            assert late_plugins(client)  # work that was part of other work is over, but not that
     # nobody works now: whoever comes may stay
     later = start(*command, environment={"PYTHONPATH": path})
     wait_until(lambda: "Registered to" in later.output, "a worker")
     assert later.runs()
     assert "sent away" not in later.output
     later.end()
+
+
+CLIENT = """
+import sys, time
+from distributed import Client
+from cksc_dist.dist.cluster import versions_here
+from cksc_dist.dist.ship import late_workers_judged
+with Client(sys.argv[1], set_as_default=False) as client:
+    with late_workers_judged(client, versions_here() | {"cksc_dist": "0.0.1"}):
+        print("works now", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_clients_that_are_killed_leave_nothing_behind_and_judge_nobody(start: Starter, address: str) -> None:
+    with Client(address, set_as_default=False) as look:
+        assert late_plugins(look) == []
+        clients = [start(sys.executable, "-c", CLIENT, address) for _ in range(2)]
+        wait_until(lambda: all("works now" in each.output for each in clients), "clients at work")
+        assert len(late_plugins(look)) == 2 * len(clients)
+        sizes = look.run_on_scheduler(lambda dask_scheduler: [*map(len, dask_scheduler.worker_plugins.values())])
+        assert max(sizes) < 20_000  # no code of this package in it
+        clients[0].kill()
+        wait_until(lambda: len(late_plugins(look)) == 2, "a scheduler that has noticed")
+        clients[1].kill()
+        wait_until(lambda: not late_plugins(look), "a scheduler that has noticed")
+        before = set(look.nthreads())
+        (late,) = start.workers(address, 1)
+        assert len(set(look.nthreads()) - before) == 1
+        assert "sent away" not in late.output
+        late.end()

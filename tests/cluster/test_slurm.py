@@ -56,7 +56,7 @@ def jobs(environment: dict[str, str]) -> list[str]:
     return asked.stdout.splitlines()
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.campaign), True], ids=["plain", "tls"])
 def test_two_jobs_write_the_bytes_of_the_embedded_cluster(
     slurm: tuple[Starter, dict[str, str]], store: Path, tmp_path: Path, expected: dict[str, str], tls: bool
 ) -> None:

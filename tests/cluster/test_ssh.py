@@ -59,7 +59,7 @@ def ssh_options(start: Starter, folder: Path) -> Iterator[list[str]]:
         end_sessions(port)
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("tls", [pytest.param(False, marks=pytest.mark.campaign), True], ids=["plain", "tls"])
 def test_two_workers_over_ssh_write_the_bytes_of_the_embedded_cluster(
     start: Starter, ssh_options: list[str], store: Path, tmp_path: Path, expected: dict[str, str], tls: bool
 ) -> None:

@@ -265,7 +265,7 @@ def test_stores_that_cannot_be_evaluated(
     assert f"{tmp_path / 'absent'} is no store" in run(capsys, tmp_path / "absent", *address, code=2)
     ingest(SeriesSet.from_list(DATA.series), tmp_path / "unlabelled.zarr")
     said = run(capsys, tmp_path / "unlabelled.zarr", *address, code=2)
-    assert "the training part has one class, '?'; it needs two at least" in said
+    assert "rows have the label '?', which stands for an unknown one" in said
 
 
 def test_a_scheduler_that_is_none(template: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import psutil
+from distributed import Client
 
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
@@ -181,3 +183,12 @@ def left_over(store: Path) -> list[str]:
     return sorted(
         name for name in names if name.endswith(".partial") or name.startswith("lock.json") or "/done/" in name
     )
+
+
+def late_plugins(client: Client) -> list[str]:
+    """Return what a scheduler has on behalf of clients that work, to judge workers which join."""
+
+    def look(dask_scheduler: Any) -> list[str]:
+        return [name for name in (*dask_scheduler.worker_plugins, *dask_scheduler.plugins) if "cksc-late" in name]
+
+    return list(client.run_on_scheduler(look))

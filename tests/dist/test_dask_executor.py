@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections import Counter
@@ -16,9 +17,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist import dask_executor
+from cksc_dist.dist.cluster import _CONFIG
 from cksc_dist.dist.dask_executor import DaskExecutor
 from cksc_dist.dist.executors import Done
 from cksc_dist.dist.plan import Plan, Rate, Todo
+from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.tile_work import TileTask
 from cksc_dist.errors import ClusterError, InputError
 from cksc_dist.store.ledger import Entry
@@ -44,7 +47,7 @@ def client() -> Iterator[Client]:
 def mortal_client() -> Iterator[Client]:
     """Two workers that are processes, so that they can die."""
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        dask.config.set(_CONFIG | {"distributed.scheduler.allowed-failures": 1}),
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         Client(cluster, set_as_default=False) as found,
     ):
@@ -215,6 +218,40 @@ def test_a_straggler_gets_a_backup_copy_and_counts_once(
     assert executor.backups in (1, 2)  # a task that waits behind the stuck one may get a copy, too
 
 
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.texts.append(text)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_after_a_long_silence_it_is_told_who_has_tasks(
+    client: Client, work_is: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first task hangs, so that no backup copy is sent: nobody knows how long it should take."""
+    monkeypatch.setattr(dask_executor, "SILENT_SECONDS", 0.5)
+    notes, release = Notes(), threading.Event()
+
+    def work(task: TileTask, worker: str) -> Done:
+        release.wait(ENOUGH)
+        return plain_work(task, worker)
+
+    work_is(work)
+    executor = DaskExecutor(client, notes)
+    results = executor.run([task_of(0)])
+    try:
+        while len(notes.texts) < 2:
+            assert next(results) == []
+        (worker,) = (worker for worker, keys in client.processing().items() if keys)
+    finally:
+        release.set()
+    assert f"nothing has come back for 0 min; of the tasks that were sent, {worker} has 1, for 0 min" in notes.texts[0]
+    assert sum(map(len, results)) == 1
+    assert executor.backups == 0
+
+
 @pytest.mark.usefixtures("hasty")
 def test_a_backup_copy_that_fails_does_no_harm(
     executor: DaskExecutor, work_is: Callable[[Work], None], monkeypatch: pytest.MonkeyPatch
@@ -363,6 +400,31 @@ def test_a_task_that_is_too_heavy_for_its_workers_is_sent_again_in_smaller_piece
 
 
 @pytest.mark.slow
+def test_results_that_are_lost_with_their_worker_while_the_client_is_busy_are_computed_again(
+    mortal_client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def work_that_is_slow_at_last(task: TileTask) -> Done:
+        number = task.todo[0].tile[0]
+        if list(tmp_path.glob(f"{number}-*")):
+            time.sleep(2.0)  # still on its way when the client looks
+        (tmp_path / f"{number}-{time.monotonic_ns()}").touch()
+        return [(task.todo[0].tile, Entry(0, 1, 1, "", "", 0.01, "", 1.0, 1))]
+
+    monkeypatch.setattr(dask_executor, "_run_on_worker", work_that_is_slow_at_last)
+    mortal_client.wait_for_workers(2, timeout=ENOUGH)
+    results = DaskExecutor(mortal_client).run([task_of(number) for number in range(6)])
+    found = [next(done for done in results if done)]
+    wait_until(lambda: sum(map(len, mortal_client.has_what().values())) >= 5, "results that nobody has fetched")
+    victim = max(mortal_client.has_what().items(), key=lambda item: len(item[1]))[0]
+    (process,) = mortal_client.run(os.getpid, workers=[victim]).values()
+    os.kill(process, signal.SIGKILL)
+    wait_until(lambda: victim not in mortal_client.nthreads(), "a worker that is missed")
+    found += [done for done in within(ENOUGH, lambda: list(results)) if done]
+    assert sorted(tile[0] for done in found for tile, _ in done) == list(range(6))
+    assert len(list(tmp_path.iterdir())) > 6
+
+
+@pytest.mark.slow
 def test_a_worker_that_dies_in_the_timed_sample_does_not_stop_the_run(
     mortal_client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -407,6 +469,9 @@ class Deserted:
 
     def __init__(self, asked: int) -> None:
         self.left = asked
+
+    def subscribe_topic(self, *_: object) -> None:
+        pass
 
     def nthreads(self) -> dict[str, int]:
         self.left -= 1

@@ -672,7 +672,7 @@ def test_tasks_take_pieces_where_memory_is_short(large: tuple[Path, int], monkey
 def test_tasks_take_pieces_where_the_machine_is_small(large: tuple[Path, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without --memory, a worker has its share of the machine's: what the forecast says, the tasks must keep."""
     path, memory = large
-    monkeypatch.setattr(forecast_module, "_machine_memory", lambda: memory)
+    monkeypatch.setattr(forecast_module, "memory", lambda: memory)
     assert forecast(path, run=SERIAL).need.memory <= memory
     assert pieces_of(path, SERIAL, monkeypatch) == {16}
 

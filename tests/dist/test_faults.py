@@ -96,7 +96,7 @@ def check_complete(store: Path, undisturbed: dict[str, str]) -> None:
     assert left_over(store) == []
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # such kills are in every run: tests/faults/test_kills.py
 def test_killed_workers_are_replaced_while_the_run_goes_on(
     start: Starter, store: Path, undisturbed: dict[str, str], moments: random.Random
 ) -> None:
@@ -124,7 +124,7 @@ def check_complete_but_for_partials(store: Path, undisturbed: dict[str, str]) ->
     assert found == undisturbed
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # such kills are in every run: tests/faults/test_kills.py
 def test_a_killed_scheduler_ends_the_run_with_words_and_the_next_goes_on(
     start: Starter, store: Path, undisturbed: dict[str, str], moments: random.Random
 ) -> None:
@@ -154,7 +154,7 @@ def test_a_killed_scheduler_ends_the_run_with_words_and_the_next_goes_on(
     check_complete(store, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # such kills are in every run: tests/faults/test_kills.py
 def test_a_killed_client_leaves_no_workers_and_the_next_goes_on(
     start: Starter, store: Path, undisturbed: dict[str, str], moments: random.Random
 ) -> None:

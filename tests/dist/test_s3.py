@@ -232,7 +232,9 @@ Outage = Callable[[Server, Line], AbstractContextManager[None]]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("outage", "executor"), [(refusing, "dask"), (silent, "threads")])
+@pytest.mark.parametrize(
+    ("outage", "executor"), [pytest.param(refusing, "dask", marks=pytest.mark.campaign), (silent, "threads")]
+)
 def test_a_server_that_goes_away_for_ten_seconds_is_waited_for(
     url: str, server: Server, start: Starter, gestures: SeriesSet, local: Path, outage: Outage, executor: str
 ) -> None:
@@ -259,8 +261,8 @@ def test_a_server_that_goes_away_for_ten_seconds_is_waited_for(
 _IMPATIENT = """
 import sys
 from cksc_dist.cli import main
-from cksc_dist.store import folder
-folder.PATIENCE = 2.0
+from cksc_dist.store import patience
+patience.PATIENCE = 2.0
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -11,16 +12,18 @@ import sysconfig
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from distributed.comm.core import CommClosedError
 
 from cksc_dist import open_matrix, pairwise_dtw
-from cksc_dist.dist import ship
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Progress
+from cksc_dist.dist.ship import send_code
+from cksc_dist.errors import ClusterError
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import RunSpec
 
@@ -87,29 +90,21 @@ def test_code_is_sent_where_it_is_missing(foreign_cluster: str, tmp_path: Path) 
     report = compute_distances(store, run=RunSpec(scheduler=foreign_cluster), progress=notes)
     assert report.pairs == 40 * 39 // 2
     assert np.array_equal(np.asarray(open_matrix(store)), pairwise_dtw(data))
-    assert any(
-        re.search(r"not installed on the scheduler and 1 more places: its code was sent", text) for text in notes.texts
-    )
+    for place in ("the scheduler", r"worker tcp://127\.0\.0\.1:\d+"):
+        assert any(re.search(f"not installed on {place}: its code was sent there", text) for text in notes.texts)
 
 
-class Dying:
-    """In a client's place: of the workers that are told of a plugin, so many die meanwhile."""
+def test_a_worker_that_dies_while_the_code_is_brought_does_not_end_the_run() -> None:
+    def run(*_: object, workers: list[str], on_error: str) -> dict[str, object]:
+        assert on_error == "return"
+        return dict(zip(workers, outcomes, strict=True))
 
-    def __init__(self, deaths: int, status: str = "running") -> None:
-        self.deaths, self.status, self.tries = deaths, status, 0
-
-    def register_plugin(self, plugin: object) -> None:
-        self.tries += 1
-        if self.tries <= self.deaths:
-            raise CommClosedError("Stream is closed")
-
-
-def test_a_worker_that_dies_while_the_code_is_brought_does_not_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ship, "PAUSE_SECONDS", 0.0)
-    patient = Dying(3)
-    ship._register(patient, object())  # type: ignore[arg-type]  # a client's place
-    assert patient.tries == 4
-    for client, tries in ((Dying(1, "closed"), 1), (Dying(99), ship.TRIES)):
-        with pytest.raises(CommClosedError):
-            ship._register(client, object())  # type: ignore[arg-type]
-        assert client.tries == tries
+    client = SimpleNamespace(run=run)
+    outcomes: list[object] = [None, CommClosedError("Stream is closed")]
+    send_code(client, ["tcp://10.0.0.7:9000", "tcp://10.0.0.8:9000"])  # type: ignore[arg-type]  # in a client's place
+    for fault in (OSError(errno.ENOSPC, "No space left on device"), RuntimeError("other code was sent here before")):
+        outcomes = [None, fault]
+        with pytest.raises(
+            ClusterError, match=r"worker tcp://10\.0\.0\.8:9000 could not take the code .*(space|other)"
+        ):
+            send_code(client, ["tcp://10.0.0.7:9000", "tcp://10.0.0.8:9000"])  # type: ignore[arg-type]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import warnings
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,18 @@ from cksc_dist.errors import InputError, ModelFileError, StoreError
 from cksc_dist.evaluate import KernelChoices, Protocol, SplitRows, evaluate
 from cksc_dist.evaluate import page as pieces
 from cksc_dist.evaluate.extras import example_model, sweep
+from cksc_dist.evaluate.fits import write_table
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.model_sections import decision_section
 from cksc_dist.evaluate.paper import TABLE2
 from cksc_dist.evaluate.report import write_joint_report, write_report
-from cksc_dist.evaluate.results import Evaluation
+from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.io import make_gestures
 from cksc_dist.models import KKSVD
 from cksc_dist.models.training import train
 from cksc_dist.spec import DistanceSpec, ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.local_files import replacing
 from cksc_dist.store.table_files import record_table
 from tests.small_stores import flip_bit
 
@@ -401,10 +404,10 @@ def test_all_evaluations_are_shown_and_the_named_one_comes_first(report: Read, s
 
 def test_without_a_name_the_newest_comes_first(store: Path) -> None:
     shutil.rmtree(store / "models" / "first")  # drawing it takes longest
+    tables = {each.name: each.table for each in find_evaluations(Folder(store))}
     for newest in ("first", "second"):
-        for name in ("first", "second"):
-            moment = 2e9 if name == newest else 1e9
-            os.utime(store / "results" / name / "zarr.json", (moment, moment))
+        for name, table in tables.items():
+            write_table(Folder(store), name, table.assign_attrs(written=2e9 if name == newest else 1e9))
         read = Read(write_report(store, store / "report.html").read_text())
         assert read.texts("h1")[0].startswith(TITLE if newest == "first" else "Words")
 
@@ -509,14 +512,16 @@ def test_a_report_is_written_whole_or_not_at_all(model: Path, tmp_path: Path, mo
     target = tmp_path / "report.html"
     target.write_text("the last one")
     before = sorted(tmp_path.iterdir())
-    write = Path.write_text
 
-    def full(self: Path, content: str, **options: Any) -> int:
-        write(self, content[: len(content) // 2], **options)
-        raise OSError(28, "No space left on device")
+    @contextmanager
+    def full(target: Path) -> Iterator[Any]:
+        with replacing(target) as stream:
+            stream.write("half")
+            raise OSError(28, "No space left on device")
+            yield stream
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "write_text", full)
+        patch.setattr("cksc_dist.evaluate.report.replacing", full)
         with pytest.raises(StoreError, match=r"report\.html cannot be written .*No space left.* make room"):
             write_report(model, target)
     assert target.read_text() == "the last one"
@@ -529,7 +534,7 @@ def test_a_report_is_written_whole_or_not_at_all(model: Path, tmp_path: Path, mo
 def test_a_folder_in_the_way_is_an_error_and_nothing_is_left_beside_it(model: Path, tmp_path: Path) -> None:
     (tmp_path / "report.html").mkdir()
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(OSError, match=r"report\.html"):
+    with pytest.raises(InputError, match=r"report\.html' is a folder; give the name of a file to write"):
         write_report(model, tmp_path / "report.html")
     assert sorted(tmp_path.iterdir()) == before
 

@@ -117,8 +117,8 @@ def test_a_store_tells_of_its_evaluations(store: Path, made: tuple[Path, xr.Data
 
 def test_the_newest_comes_first_unless_one_is_named(store: Path, made: tuple[Path, xr.Dataset]) -> None:
     for place, name in enumerate(("older", "newer")):
-        write_table(Folder(store), name, made[1].assign_attrs(name=name))
-        os.utime(store / "results" / name / "zarr.json", (0, 1e9 + place))
+        write_table(Folder(store), name, made[1].assign_attrs(name=name, written=1e9 + place))
+        os.utime(store / "results" / name / "zarr.json", (0, 2e9 - place))  # as a copy may have it
     assert [each.name for each in find_evaluations(Folder(store))] == ["evaluation", "newer", "older"]
     first, *others = find_evaluations(Folder(store), "older")
     assert (first.name, [each.name for each in others]) == ("older", ["evaluation", "newer"])

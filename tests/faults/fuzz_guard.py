@@ -9,7 +9,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ __all__ = ["Guard", "memory_limited"]
 
 MEMORY = 3 * 2**29
 """Bytes that a target may take on top of what it has when it begins."""
-MOST_RESIDENT = 2**30
+MOST_RESIDENT = 3 * 2**26
 """Bytes that may really be in memory on top of that; more was believed of a file than is in it."""
 MOST_SECONDS = 20.0
 """Seconds for one execution; most take a thousandth, but on a busy machine anything may wait."""
@@ -52,13 +52,14 @@ class Guard:
         self._active = False
         self._begun = 0
         self.slowest = 0.0
-        self._count = 0
         sys.addaudithook(self._hear)
 
     def begin(self, box: Path) -> None:
         """Begin with a target, which may write to a folder."""
         self._box, self.slowest = os.path.realpath(box), 0.0
-        self._begun = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        with suppress(OSError):  # the most memory that was ever taken begins anew with what is taken now
+            Path("/proc/self/clear_refs").write_text("5")
+        self._begun = _most_memory()
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Note what is changed outside of the box, whom it talks to, and what it starts."""
@@ -120,12 +121,15 @@ class Guard:
             wrong = f"outside of its place: {'; '.join(self._outside[:3])}"
         if wrong is None and seconds > MOST_SECONDS:
             wrong = f"took {seconds:.1f} s"
-        self._count += 1
-        grown = 0 if self._count % 16 else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - self._begun
+        grown = _most_memory() - self._begun
         if wrong is None and grown > MOST_RESIDENT:
             self._begun += grown
-            wrong = f"memory grew by {grown:,} bytes, in one of the last 16 executions"
+            wrong = f"memory grew by {grown:,} bytes"
         return ("failed" if wrong else outcome), wrong
+
+
+def _most_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _is_in_place(told: warnings.WarningMessage) -> bool:

@@ -14,12 +14,10 @@ import shutil
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from random import Random
 from typing import Any
-from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +40,7 @@ from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.kernel_copy import KernelCopy, find_copies
 from cksc_dist.store.metadata import restore_metadata
 from cksc_dist.store.series_files import open_series
-from tests.faults.mutators import NAMES, NUMBERS, spoil, spoil_json
+from tests.faults.mutators import NAMES, NUMBERS, bomb_npz, long_header, spoil, spoil_json, swell_array, zipped
 from tests.small_stores import files_below, made_series
 
 __all__ = ["ALL", "TARGETS", "Target"]
@@ -161,15 +159,6 @@ def npy(array: NDArray[Any]) -> bytes:
     return content.getvalue()
 
 
-def zipped(members: Sequence[tuple[str, bytes]], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", packing) as archive, catch_warnings():
-        simplefilter("ignore")  # of two members of one name
-        for name, inner in members:
-            archive.writestr(zipfile.ZipInfo(name), inner, compress_type=packing)
-    return content.getvalue()
-
-
 ODD: tuple[NDArray[Any], ...] = (
     *(np.array(5.0), np.zeros(0), np.zeros((0, 3)), np.zeros((2, 0)), np.zeros((2, 3, 0)), np.array([0, 2**63 - 1, 2])),
     *(np.array([0, 2**63 - 1, -(2**63) + 5, -5, 5]), np.array([2**64 - 1, 0, 5], np.uint64), np.array([1j, 2])),
@@ -217,6 +206,8 @@ def huge(shape: tuple[int, ...], descr: str = "<f8") -> bytes:
 
 def spoil_npy(rng: Random, content: bytes) -> bytes:
     if rng.random() < 0.1:
+        if rng.random() < 0.2:
+            return long_header(rng.choice((2**16, 2**16 + 1, 2**24)))
         return huge(rng.choice([(2**27,), (2**40,), (2**62,), (2**31, 2**31), (2**20, 2), (1, 2**28)])) + content[-16:]
     return spoil(rng, content, HEADER_TOKENS)
 
@@ -226,7 +217,13 @@ class Archive(Target):
 
     arrays: tuple[dict[str, NDArray[Any]], ...] = ()
 
+    def prepare(self) -> None:
+        # made before memory is watched
+        self.bombs = [bomb_npz(*sorted(self.arrays[0]), dtype=dtype) for dtype in ("uint8", "float64")]
+
     def archive(self, rng: Random) -> bytes:
+        if rng.random() < 0.02:
+            return rng.choice(self.bombs)
         arrays = dict(rng.choice(self.arrays))
         key = rng.choice(sorted(arrays))
         kind = rng.random()
@@ -331,6 +328,7 @@ class VideoArrays(Archive):
     arrays = ({"video": np.arange(60, dtype=np.uint8).reshape(3, 4, 5)}, {"v": np.ones((3, 4, 5, 3)), "n": np.zeros(3)})
 
     def prepare(self) -> None:
+        super().prepare()
         self.mats = [saved_mat({"v": array}) for array in (np.ones((4, 5, 3)), np.ones((4, 5, 3, 3), np.uint8))]
         self.plain = [npy(array) for arrays in self.arrays for array in arrays.values()]
 
@@ -538,6 +536,7 @@ class Distances(Archive):
     )
 
     def prepare(self) -> None:
+        super().prepare()
         self.texts = [b"0,1,2\n1,0,3\n2,3,0\n", b"# x\n0 1 2\n1 0 3\n2 3 0\n"]
         self.plain = [npy(self.good), npy(self.good.astype(">f4"))]
 
@@ -595,6 +594,10 @@ class Stored(Target):
         self.place = place
         self.good = files_below(place)
         self.names = sorted(self.good)
+        arrays = [name for name in self.names if b'"chunk_grid"' in self.good[name] and name.endswith("/zarr.json")]
+        # made before memory is watched
+        self.swollen = [swell_array(Random(k), json.loads(self.good[name])) for k, name in enumerate(arrays * 8)]
+        self.arrays = arrays
 
     def restore(self) -> None:
         """Put back what differs, remove what was added."""
@@ -617,11 +620,27 @@ class Stored(Target):
         if kind < 0.05:
             (self.place / name).unlink(missing_ok=True)
             return name
+        if kind < 0.1:
+            return self.swell(rng)
         if kind < 0.75 and name.endswith(".json"):
             content = self.spoil_document(rng, content)
         else:
             content = spoil(rng, content, (b"[" * 5000, b'{"a":' * 3000, b"null", b"{}", b'"', b"1e999"))
         (self.place / name).write_bytes(content)
+        return name
+
+    def swell(self, rng: Random) -> str:
+        """Let an array ask for much memory."""
+        number = rng.randrange(len(self.swollen))
+        metadata, chunk = self.swollen[number]
+        name = self.arrays[number % len(self.arrays)]
+        about = self.place / name
+        about.write_text(json.dumps(metadata))
+        shutil.rmtree(about.parent / "c", ignore_errors=True)
+        if chunk is not None:
+            first = about.parent.joinpath("c", *("0" for _ in metadata["shape"]))
+            first.parent.mkdir(parents=True)
+            first.write_bytes(chunk)
         return name
 
     def spoil_document(self, rng: Random, content: bytes) -> bytes:

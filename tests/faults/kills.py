@@ -34,11 +34,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import psutil
+from distributed import Client
 
-from cksc_dist import SeriesSet
+from cksc_dist import SeriesSet, pairwise_dtw
 from cksc_dist.errors import StoreError
 from cksc_dist.evaluate.fit_work import FitFiles
 from cksc_dist.io import make_gestures, write_npz
@@ -47,7 +49,8 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import find_matrices
 from cksc_dist.store.series_files import open_series
-from tests.dist.processes import DASK, Started, Starter, free_port, starter, wait_until
+from tests.dist.processes import DASK, Started, Starter, free_port, late_plugins, starter, wait_until
+from tests.small_stores import flip_bit
 
 ROOT = Path(__file__).resolve().parents[2]
 VICTIM = [sys.executable, str(ROOT / "tests" / "faults" / "victim.py")]
@@ -71,11 +74,14 @@ class Step:
         Words, of which ``WORK`` stands for the folder of the story and ``INPUT`` for that of the sources.
     places
         Where its work may be done, with the words that say so; ``SCHEDULER`` stands for an address.
+    damaged
+        Whether the store is damaged before it begins.
     """
 
     name: str
     command: tuple[str, ...]
     places: dict[str, tuple[str, ...]]
+    damaged: bool = False
 
 
 ALONE = {"alone": ()}
@@ -93,6 +99,14 @@ STEPS = (
     Step("ingest", ("cksc", "ingest", "INPUT/first.npz", STORE), ALONE),
     Step("distances", ("cksc", "distances", STORE), ANYWHERE),
     Step("append", ("cksc", "append", STORE, "INPUT/more.npz"), ANYWHERE),
+    Step(
+        "repair",
+        ("cksc", "verify", STORE, "--repair", "--sample", "9", "--seed", "1"),
+        {place: words for place, words in ANYWHERE.items() if place != "embedded"},
+        damaged=True,
+    ),
+    Step("ingest a matrix", ("cksc", "ingest", "WORK/ready.zarr", "--distances", "INPUT/ready.npz"), ALONE),
+    Step("fetch", ("cksc", "fetch", "Taps", "--from", "file://INPUT", "--to", "WORK/fetched"), ALONE),
     Step("train", ("cksc", "train", STORE, f"{STORE}/models/plain", "--train-on", "memory"), ALONE),
     Step(
         "train on a copy",
@@ -348,6 +362,13 @@ class Cluster:
             each.end()
         self.nannies, self.scheduler = [], None
 
+    def check_forgotten(self) -> None:
+        """A scheduler that has lived through kills has nothing left of clients that are dead."""
+        if self.scheduler is None or not self.scheduler.runs():
+            return
+        with Client(self.address, set_as_default=False) as client:
+            wait_until(lambda: not late_plugins(client), "a scheduler that forgets its dead clients", 30.0)
+
     def processes(self, victim: str) -> list[psutil.Process]:
         """Return who may be killed."""
         if victim == "scheduler":
@@ -397,6 +418,8 @@ class Campaign:
     def undisturbed(self) -> None:
         """Run the story, and keep what each command starts from and ends with."""
         for step in self._steps:
+            if step.damaged:
+                damage(self.work / "s.zarr")
             shutil.copytree(self.work, self._before / step.name)
             self._time(step, next(iter(step.places)))
             self._expected[step.name] = plain(self.work)
@@ -448,6 +471,7 @@ class Campaign:
                     break
             assert code == 0, f"ended with {code} although nobody disturbed it"
             self._check_files(step)
+            self._cluster.check_forgotten()
             self._check_alternations(step, outputs, self.tally.total - before)
         except AssertionError as error:
             blown = [[(blow.victim, blow.by, round(blow.share, 3)) for blow in blows] for blows in episode.runs]
@@ -535,6 +559,8 @@ class Campaign:
 
     def _check_kept(self, before: dict[str, Any], step: Step) -> dict[str, Any]:
         """What was done is there still, and is the very same piece of work."""
+        if step.damaged:
+            return {}  # what is mended is done again
         now = done_work(self.work)
         # a model makes room for another; when a store grows, so do tiles at its edge, and all are looked at again
         passing = {name for name in before if "zarr.json" in name or step.name == "append"}
@@ -592,6 +618,26 @@ SCRATCH = "dask-scratch-space"
 """Dask's own folder, which stays."""
 
 
+TAPS = """\
+@problemName Taps
+@timeStamps false
+@univariate true
+@classLabel true a b
+@data
+1,2,3:a
+2,3,4,5:b
+"""
+
+
+def damage(store: Path) -> None:
+    """Damage a store in ways that a repair mends: a flipped bit in two tiles, one lost chunk, and damaged metadata."""
+    first, second, third, *_ = sorted(path for path in store.glob("distances/*/distance/c/*/*") if path.is_file())
+    flip_bit(first)
+    flip_bit(second)
+    third.unlink()
+    flip_bit(store / "series" / "zarr.json")
+
+
 def make_sources(folder: Path, length: int) -> None:
     """Write the files that the commands read: two sets of series for the store, one to classify, and videos."""
     data = make_gestures(n_per_class=36, dims=3, length=(length - 20, length + 20))
@@ -600,6 +646,11 @@ def make_sources(folder: Path, length: int) -> None:
     for name, begin, end in (("first", 0, 100), ("more", 100, 120), ("new", 120, 144)):
         part = SeriesSet.from_list([series[i] for i in order[begin:end]], labels[begin:end], ids[begin:end], name=name)
         write_npz(folder / f"{name}.npz", part)
+    ready = data.select(order[:50])
+    np.savez(folder / "ready.npz", D=pairwise_dtw(ready), y=ready.labels, ids=ready.ids)
+    with ZipFile(folder / "Taps.zip", "w") as archive:
+        for name in ("Taps_TRAIN.ts", "Taps_TEST.ts"):
+            archive.writestr(name, TAPS)
     spec = TextureSpec(classes=2, videos_per_class=6, frames=12, side=16)
     for label in range(2):
         (folder / "videos" / str(label)).mkdir(parents=True)
@@ -607,8 +658,8 @@ def make_sources(folder: Path, length: int) -> None:
             np.save(folder / "videos" / str(label) / f"{number}.npy", make_texture(spec, label, number))
 
 
-MEASURED = ("seconds", "train_seconds", "predict_seconds", "tuning_seconds")
-"""Numbers of a stop-watch."""
+MEASURED = ("seconds", "train_seconds", "predict_seconds", "tuning_seconds", "written")
+"""Numbers of a watch."""
 ENTRY = ("seconds", "worker", "at")
 """What an entry of a ledger tells of who computed a tile, and when."""
 

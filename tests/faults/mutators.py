@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import re
+import zipfile
 from collections.abc import Sequence
+from functools import cache
 from random import Random
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
-__all__ = ["NAMES", "NUMBERS", "spoil", "spoil_json"]
+import numpy as np
+import zarr
+from zarr.codecs import BloscCodec, ZstdCodec
+
+__all__ = ["NAMES", "NUMBERS", "bomb_npz", "long_header", "spoil", "spoil_json", "swell_array", "zipped"]
+
+SWOLLEN = 2**28
+"""Bytes that a bomb unpacks to."""
 
 NAMES = (
     *("../../x", "/cksc-fuzz-outside", "..", ".", "", " ", "a/../../b", "./x", "~/x", "$HOME", "%2e%2e/x", "x" * 300),
@@ -110,3 +121,58 @@ def _deep(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def zipped(members: Sequence[tuple[str, bytes]], packing: int = zipfile.ZIP_DEFLATED) -> bytes:
+    """Return a zip archive."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", packing) as archive, catch_warnings():
+        simplefilter("ignore")  # of two members of one name
+        for name, inner in members:
+            archive.writestr(zipfile.ZipInfo(name), inner, compress_type=packing)
+    return content.getvalue()
+
+
+def long_header(length: int, there: int | None = None) -> bytes:
+    """Return an array in NumPy's format with a header of blanks, not all of which need be there."""
+    return b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + b" " * (length if there is None else there)
+
+
+@cache
+def bomb_npz(*names: str, dtype: str = "uint8") -> bytes:
+    """Return an archive of zeros, packed to a thousandth."""
+    content = io.BytesIO()
+    side = round((SWOLLEN / np.dtype(dtype).itemsize / 4) ** 0.5)
+    np.savez_compressed(content, **dict.fromkeys(names, np.zeros((4, side, side), dtype)))  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+@cache
+def _packed_zeros(codec: str) -> bytes:
+    """Return a chunk of Zarr."""
+    codecs: Any = {"zstd": ZstdCodec(level=1), "blosc": BloscCodec(cname="zstd", typesize=8)}[codec]
+    store: dict[str, Any] = {}
+    array = zarr.create_array(
+        store, shape=(SWOLLEN // 8,), chunks=(SWOLLEN // 8,), dtype="float64", compressors=[codecs]
+    )
+    array.with_config({"write_empty_chunks": True})[...] = 0.0
+    return bytes(store["c/0"].to_bytes())
+
+
+def swell_array(rng: Random, metadata: dict[str, Any]) -> tuple[dict[str, Any], bytes | None]:
+    """Return metadata of a Zarr array that asks for much memory, and a chunk of so many zeros; None: no chunk."""
+    sides = [SWOLLEN // 8, *(1 for _ in metadata["shape"][1:])]
+    codec = rng.choice(("zstd", "blosc"))
+    metadata["chunk_grid"]["configuration"]["chunk_shape"] = sides
+    if rng.random() < 0.5:
+        metadata["shape"] = sides
+    settings: dict[str, dict[str, Any]] = {
+        "zstd": {"level": 1, "checksum": False},
+        "blosc": {"cname": "zstd", "clevel": 5, "shuffle": "noshuffle", "typesize": 8, "blocksize": 0},
+    }
+    metadata["codecs"] = [
+        {"name": "bytes", "configuration": {"endian": "little"}},
+        {"name": codec, "configuration": settings[codec]},
+    ]
+    metadata["data_type"], metadata["fill_value"] = "float64", 0.0
+    return metadata, _packed_zeros(codec) if rng.random() < 0.8 else None

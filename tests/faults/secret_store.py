@@ -17,7 +17,7 @@ from cksc_dist.dist.dashboard import watched
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.io import make_gestures, write_npz
 from cksc_dist.spec import RunSpec
-from cksc_dist.store import folder as folder_module
+from cksc_dist.store import patience
 
 PAGES = ("cksc.json", "cksc", "info/main/workers.html", "info/main/logs.html", "metrics", "json/identity.json")
 
@@ -44,7 +44,7 @@ def work(home: Path) -> None:
     assert main(["status", store]) == 0
     assert main(["report", model, "--output", str(home / "report.html")]) == 0
     # errors, with their tracebacks
-    folder_module.PATIENCE = 1.0
+    patience.PATIENCE = 1.0
     assert main(["status", "s3://bucket/none", "--debug"]) == 2
     assert main(["ingest", source, "s3://no-such-bucket/x", "--debug"]) == 2
     s3fs.S3FileSystem().get("bucket", str(home / "bucket"), recursive=True)

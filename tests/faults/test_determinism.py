@@ -30,7 +30,6 @@ ALONE = {
     "locale": {"LC_ALL": "de_DE.UTF-8", "LANG": "tr_TR.UTF-8"},
     "time zone": {"TZ": "Pacific/Kiritimati"},
     "no UTF-8": {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "POSIX"},
-    "assertions off": {"PYTHONOPTIMIZE": "1"},
     "other memory": {"MALLOC_PERTURB_": "165", "PYTHONMALLOC": "malloc"},
 }
 """Variables that change nothing, one kind at a time."""

@@ -16,9 +16,10 @@ import pytest
 from zarr.errors import ZarrUserWarning
 
 from cksc_dist.cli import main
-from cksc_dist.errors import CkscError
+from cksc_dist.dist.ingest import ingest
+from cksc_dist.errors import CkscError, StoreError
 from tests.faults.full_store import READERS, SLOW, make_descriptors, read_fits
-from tests.small_stores import files_below
+from tests.small_stores import files_below, made_series
 
 LONG = int(os.environ.get("CKSC_FLIPS", "1000"))
 SEED = int(os.environ.get("CKSC_FLIPS_SEED", "0"))
@@ -166,6 +167,29 @@ def test_a_thousand_flipped_bits(work: Path, truth: Truth, capsys: pytest.Captur
     tried = try_flips(work, LONG, truth, capsys, slow_every=4)
     with capsys.disabled():
         print(f"\n{sum(tried.values())} flips in {len(files_below(work))} files: {dict(tried)}")
+
+
+def test_other_series_never_take_the_place_of_damaged_ones(work: Path) -> None:
+    """What cannot be read may be mended; only who asks for it writes over it."""
+    other, rng = made_series(12, seed=9), random.Random(SEED)
+    before = files_below(work)
+    for name in ("zarr.json", "metadata.json", *(name for name in before if name.startswith("series/"))):
+        for bit in rng.sample(range(8 * len(before[name])), 4):
+            content = bytearray(before[name])
+            content[bit // 8] ^= 1 << bit % 8
+            (work / name).write_bytes(content)
+            with pytest.raises(CkscError):
+                ingest(other, work)
+            assert files_below(work) == before | {name: bytes(content)}, f"bit {bit} of {name}"
+        (work / name).write_bytes(before[name])
+    for name in ("series/zarr.json", "series/row/zarr.json"):
+        (work / name).unlink()
+        with pytest.raises(CkscError):
+            ingest(other, work)
+        (work / name).write_bytes(before[name])
+    with pytest.raises(StoreError, match="holds other series; add these with cksc append"):
+        ingest(other, work)
+    assert ingest(other, work, replace=True)
 
 
 def some_of_each(store: Path, every: bool) -> list[str]:

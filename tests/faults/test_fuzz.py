@@ -20,10 +20,10 @@ def failures(tallies: list[Tally]) -> str:
 
 
 def test_spoilt_input_is_taken_or_refused_by_a_named_error() -> None:
-    tallies = run(4000, seed=1)
+    tallies = run(2000, seed=1)
     assert not any(tally.failed for tally in tallies), failures(tallies)
     assert [tally.target for tally in tallies] == list(TARGETS)
-    assert sum(tally.executions for tally in tallies) >= 3990
+    assert sum(tally.executions for tally in tallies) >= 1990
     # not all of it is noise: some is taken, some is refused
     assert min(sum(tally.accepted for tally in tallies), sum(tally.refused for tally in tallies)) > 100
 
@@ -74,6 +74,9 @@ def test_the_guard_hears_what_must_not_be(guard: Guard, tmp_path: Path) -> None:
         (box / "inside").write_text("x")
         return True
 
+    def take_much() -> bool:
+        return bool(np.ones(2**25).sum())
+
     assert guard.run(refuse) == ("refused", None)
     assert guard.run(write_inside) == ("accepted", None)
     for execute, words in (
@@ -81,6 +84,7 @@ def test_the_guard_hears_what_must_not_be(guard: Guard, tmp_path: Path) -> None:
         (write_beside, "outside of its place: open"),
         (write_above, "outside of its place: os.mkdir"),
         (overflow, "warns: RuntimeWarning: overflow"),
+        (take_much, "memory grew by"),
     ):
         outcome, wrong = guard.run(execute)
         assert outcome == "failed"

@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from cksc_dist.io.textures import TextureSpec
 from cksc_dist.io.videos import find_videos
 from cksc_dist.models import training
 from cksc_dist.models.training import train
-from cksc_dist.processes import signature
+from cksc_dist.processes import signature, unfinished
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
@@ -69,18 +70,22 @@ def test_unfinished_files_name_their_process_and_only_those_of_the_dead_are_swep
     tmp_path: Path,
 ) -> None:
     folder = Folder(tmp_path)
-    path = folder._partial(tmp_path / "results" / "zarr.json")
-    path.write_bytes(b"half")
+    path = unfinished(tmp_path / "results" / "zarr.json")
     assert signature() in path.name
     dead = tmp_path / "results" / f"zarr.json.{dead_signature()}.{HEX}.partial"
     elsewhere = tmp_path / "results" / f"zarr.json.00000000-1-1.{HEX}.partial"
     own = tmp_path / "series" / "zarr.0.partial"
-    for each in (dead, elsewhere, own):
+    for each in (path, dead, elsewhere, own):
         each.parent.mkdir(exist_ok=True)
         each.write_bytes(b"half")
     assert sorted(folder.sweep()) == sorted(str(each.relative_to(tmp_path)) for each in (dead, own))
     assert path.exists()
     assert elsewhere.exists()
+    # of another host, or of before this one was started, nobody knows, but a day later nobody is writing any more
+    yesterday = time.time() - 90_000.0
+    for each in (path, elsewhere):
+        os.utime(each, (yesterday, yesterday))
+    assert folder.sweep() == [str(elsewhere.relative_to(tmp_path))]
 
 
 def test_a_claim_whose_process_died_is_removed_by_the_next_who_holds(tmp_path: Path) -> None:
@@ -151,7 +156,7 @@ def test_a_report_removes_what_was_left_of_earlier_ones(computed: Path, tmp_path
     trained(computed, tmp_path / "model")
     here, _, born = signature().split("-")
     dead, living, other = (
-        tmp_path / f"{name}.{word}.partial"
+        tmp_path / f"{name}.{word}.{HEX}.partial"
         for name, word in (
             ("report.html", dead_signature()),
             ("report.html", signature()),

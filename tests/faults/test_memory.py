@@ -17,7 +17,7 @@ from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.errors import PlanError
 from cksc_dist.spec import RunSpec
-from tests.dist.processes import CKSC, chunk_files
+from tests.dist.processes import CKSC, DASK, chunk_files, free_port, starter, wait_until
 from tests.small_stores import files_below, made_series
 
 SERIAL = RunSpec(executor="serial")
@@ -93,6 +93,27 @@ def test_a_process_at_its_limit_ends_with_the_same_bytes(tmp_path: Path) -> None
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout == "4560\n"
         assert ("once more" in ran.stderr) == (store != free)
+    assert chunk_files(tmp_path / "limited") == chunk_files(free)
+
+
+@pytest.mark.campaign  # in every run the system kills one: tests/faults/test_container.py
+def test_a_worker_that_its_nanny_terminates_at_its_limit_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    """A worker needs 550 MiB for a tile of 48 of these series, 370 MiB by 16 at a time; the plan is told of plenty."""
+    rng = np.random.default_rng(0)
+    data = SeriesSet.from_list([rng.standard_normal((3, 40_000)) for _ in range(96)], ["a", "b"] * 48)
+    ingest(data, tmp_path / "limited")
+    free = Path(shutil.copytree(tmp_path / "limited", tmp_path / "free"))
+    compute_distances(free, run=SERIAL)
+    port = free_port()
+    scheduler = f"tcp://127.0.0.1:{port}"
+    with starter(tmp_path) as start:
+        start.scheduler(port)
+        worker = start(*DASK, "worker", scheduler, "--nthreads", "1", "--memory-limit", "480MiB", "--no-dashboard")
+        wait_until(lambda: "Registered to" in worker.output, "a worker that knows its scheduler")
+        ran = start.cksc("distances", str(tmp_path / "limited"), "--scheduler", scheduler, "--memory", "1TiB")
+        assert ran.wait(300.0) == 0, ran.output
+        assert "exceeded 95% memory budget. Restarting" in worker.output
+        assert "Traceback" not in ran.output
     assert chunk_files(tmp_path / "limited") == chunk_files(free)
 
 

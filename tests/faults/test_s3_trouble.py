@@ -20,7 +20,7 @@ from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest
 from cksc_dist.errors import StoreError
 from cksc_dist.spec import RunSpec
-from cksc_dist.store import folder as folder_module
+from cksc_dist.store import patience
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
 from tests.dist.processes import Starter, answers, free_port, starter, wait_until
@@ -45,12 +45,11 @@ from cksc_dist.dist.ingest import append, ingest
 from cksc_dist.errors import CkscError
 from cksc_dist.models.training import train
 from cksc_dist.spec import ModelSpec, RunSpec
-from cksc_dist.store import folder
+from cksc_dist.store import patience
 from tests.faults.test_s3_trouble import DATA, MORE
 from tests.small_stores import small_tiles
 
-url, patience = sys.argv[1], float(sys.argv[2])
-folder.PATIENCE = patience
+url, patience.PATIENCE = sys.argv[1], float(sys.argv[2])
 run = RunSpec(executor="threads", workers=2)
 with pytest.MonkeyPatch.context() as patch:
     small_tiles(patch)
@@ -190,7 +189,7 @@ def test_a_server_in_trouble_gives_the_same_bytes(port: int, tmp_path: Path) -> 
 
 
 def test_a_server_that_fails_for_good_is_told(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_module, "PATIENCE", 1.0)
+    monkeypatch.setattr(patience, "PATIENCE", 1.0)
     url = f"s3://troubled/never-{next(_numbers)}"
     away = r"has been away for 1 s .*run the same command again when it is back"
     with (

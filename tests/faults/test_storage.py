@@ -238,7 +238,7 @@ def test_a_report_and_decisions_that_find_no_room(
         assert f"{command[-1]} cannot be written ([Errno 28] No space left on device): there is no room left" in error
         assert "make room, then run the same command again" in error
     assert page.read_text() == "the old one"
-    assert {path.name for path in disk.path.iterdir()} == {"filler", "report.html", "lines.jsonl"}
+    assert {path.name for path in disk.path.iterdir()} == {"filler", "report.html"}
     disk.free()
     assert main(["report", str(store), "--output", str(page)]) == 0
     assert main(["predict", model, new, "--json", str(lines)]) == 0
@@ -377,3 +377,27 @@ def test_a_model_of_another_version_is_named_and_left_alone(
             error = capsys.readouterr().err
             assert "has version" in error or "is no saved model" in error
         assert files_below(model) == before
+
+
+@pytest.mark.parametrize("part", ["series", "distances", "ledger"])
+def test_nothing_is_written_or_removed_through_a_link_inside_a_store(tmp_path: Path, part: str) -> None:
+    """A store may come from anybody, and a link in it may lead anywhere."""
+    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
+    ingest(made_series(20), store)
+    compute_distances(store)
+    elsewhere.mkdir()
+    for path in list((store / part).iterdir()):
+        path.rename(elsewhere / path.name)
+    (store / part).rmdir()
+    (store / part).symlink_to(elsewhere)
+    before = files_below(elsewhere)
+    with pytest.raises(
+        StoreError, match=rf"/{part} is a link, which nothing is written or removed through; put a fold"
+    ):
+        append(store, made_series(4, prefix="more"))
+    assert files_below(elsewhere) == before
+    # the store itself may be reached by a link
+    (tmp_path / "other").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "other")
+    ingest(made_series(20), tmp_path / "link")
+    assert (tmp_path / "other" / "zarr.json").exists()

@@ -48,7 +48,7 @@ def watch(below: str, at: int, count: Path | None) -> None:
             paths, changes = arguments[:1], bool(int(arguments[2] or 0) & WRITING)  # type: ignore[call-overload]
         else:
             paths, changes = arguments[: CHANGES.get(event, 0)], event in CHANGES
-        if not changes or not any(_text(path).startswith(below) for path in paths):
+        if not changes or not any(_text(path).startswith(below) for path in (*paths, *_open_folders(event, arguments))):
             return
         number = next(numbers)
         if number == at:
@@ -58,6 +58,12 @@ def watch(below: str, at: int, count: Path | None) -> None:
                 file.write(f"{number:9d}")
 
     sys.addaudithook(look)
+
+
+def _open_folders(event: str, arguments: tuple[object, ...]) -> list[str]:
+    """Return the folder that a name is relative to: whole trees are removed by names in a folder that is open."""
+    number = arguments[-1] if event in ("os.remove", "os.rmdir") else -1
+    return [f"{os.readlink(f'/proc/self/fd/{number}')}/"] if isinstance(number, int) and number >= 0 else []
 
 
 def _text(path: object) -> str:

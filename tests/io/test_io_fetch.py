@@ -625,6 +625,13 @@ def test_a_bomb(home: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     fails_on(home, bomb, r"would unpack to 1,000,\d+ bytes, and this is refused", place)
 
 
+def test_text_that_would_take_gigabytes_is_not_even_unpacked(home: Path, place: Path) -> None:
+    bomb = packed({**GOOD, "Taps_TEST.ts": TEST + "10," * (6 * 2**20)})
+    assert len(bomb) < 10**5
+    (place / "Taps.zip").write_bytes(bomb)
+    fails_on(home, bomb, r"would unpack to 18,\d{3},\d{3} bytes, and this is refused", place)
+
+
 def test_a_bomb_that_is_not_looked_at(home: Path, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetch_module, "SMALL", 10**5)
     (place / "Taps.zip").write_bytes(packed({**GOOD, "bomb": "0" * 10**6}))

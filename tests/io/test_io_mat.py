@@ -9,8 +9,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.io import savemat
 
+from cksc_dist import arrays
 from cksc_dist.errors import ReadError
 from cksc_dist.io import read, read_mat
+from tests.memory import little_memory
 
 
 def cell(items: Sequence[Any]) -> NDArray[Any]:
@@ -131,3 +133,15 @@ def test_a_matrix_of_distances_is_no_set_of_series(real_data: Path) -> None:
 def test_a_file_that_is_not_there(file: Path) -> None:
     with pytest.raises(ReadError, match=r"signs.mat: cannot be opened: No such file"):
         read_mat(file)
+
+
+def test_what_unpacks_to_a_thousand_times_its_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "FREE_SHARE", 2**60)  # no memory to spare
+    cells = np.empty(2, dtype=object)
+    cells[:] = [{"data": np.zeros((2**19, 8)), "class": 1}, {"data": np.ones((3, 8)), "class": 2}]
+    savemat(tmp_path / "a.mat", {"data_all": cells}, do_compression=True)
+    words = r"it unpacks to more than 33,554,432 bytes; save it again without"
+    with little_memory(2**27), pytest.raises(ReadError, match=words):
+        read_mat(tmp_path / "a.mat")
+    savemat(tmp_path / "a.mat", {"data_all": cells})
+    assert len(read_mat(tmp_path / "a.mat")) == 2

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -142,3 +143,17 @@ def test_articulary_word_recognition(real_data: Path) -> None:
     assert data.ids[275] == "ArticularyWordRecognition_TEST/0"
     train = read(real_data / "ArticularyWordRecognition" / "ArticularyWordRecognition_TRAIN.ts")
     np.testing.assert_array_equal(train.values, data.values[: 275 * 144])
+
+
+def test_a_long_line_takes_a_few_times_its_letters(tmp_path: Path) -> None:
+    text = "@classLabel true a\n@data\n" + "10," * 500_000 + "x:a\n"
+    (tmp_path / "d.ts").write_text(text)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReadError, match=r"value 500001 of dimension 1 is 'x'"):
+            read_ts(tmp_path / "d.ts")
+        assert tracemalloc.get_traced_memory()[1] < 16 * len(text)
+    finally:
+        tracemalloc.stop()
+    (tmp_path / "d.ts").write_text(text.replace("x:a", "7:a"))
+    assert read_ts(tmp_path / "d.ts")[0][[0, -1], 0].tolist() == [10.0, 7.0]

@@ -88,11 +88,14 @@ def content(folder: Folder, key: str = "") -> dict[str, bytes]:
 
 
 def flip(folder: Folder, key: str, bit: int) -> None:
-    """Turn one bit of a file round."""
+    """Turn one bit of a file round; on a disk in its place, so that whoever has it open sees it."""
     damaged = bytearray(folder.read(key) or b"")
     bit %= 8 * len(damaged)
     damaged[bit // 8] ^= 1 << bit % 8
-    folder.write(key, bytes(damaged))
+    if folder.local is None:
+        folder.write(key, bytes(damaged))
+    else:
+        (folder.local / key).write_bytes(damaged)
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cksc_dist.errors import StoreError
-from cksc_dist.store import folder as folder_module
+from cksc_dist.store import patience
 from cksc_dist.store.folder import Folder, json_record
+from cksc_dist.store.model_files import read_model, write_model
 from tests.store.stored import Killed, flip, killed_at
 
 JSON = st.recursive(
@@ -72,6 +73,43 @@ def test_a_place_is_known_by_path_or_url(tmp_path: Path, monkeypatch: pytest.Mon
     assert Folder("memory://x/").url == Folder("memory://x").url == "memory://x"
     assert Folder("memory://x").local is None
     assert repr(Folder("memory://x")) == "Folder('memory://x')"
+
+
+def test_a_file_url_is_read_as_one(tmp_path: Path) -> None:
+    strange = tmp_path / "a b?c#d%@:é"
+    assert Folder(strange).local == Folder(strange.as_uri()).local == strange
+    assert Folder(strange.as_uri().replace("file://", "file://localhost")).local == strange
+    write_model(strange.as_uri(), "CKSC", {"x": np.arange(3)}, {})
+    assert [path.name for path in tmp_path.iterdir()] == [strange.name]
+    assert read_model(strange.as_uri())[1]["x"].tolist() == [0, 1, 2]
+    for url in ("file://host/tmp/x", "file://tmp", "file://", "file:///tmp/x?y", "file:///tmp/x#y"):
+        with pytest.raises(
+            StoreError, match=r"names no folder of this machine: a file:// URL has no host but localhost"
+        ):
+            Folder(url)
+    with pytest.raises(StoreError, match="is no path: it holds NUL"):
+        Folder("file:///tmp/a%00b")
+
+
+@pytest.mark.parametrize("url", ["https://h/x?sig=5ecret", "s3://b/x#5ecret", "memory://x?y"])
+def test_a_url_with_a_query_may_hold_a_signature(url: str) -> None:
+    with pytest.raises(StoreError, match=r"holds a key or password, or looks so \(an @, a \? or #") as caught:
+        Folder(url)
+    assert "5ecret" not in str(caught.value)
+
+
+def test_sweeping_asks_for_names_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(tmp_path)
+    for key in ("a", "b/c", "b/d.partial", "b/e/f"):
+        folder.write(key, b"x")
+    asked = []
+    stat, getsize = os.stat, os.path.getsize
+    monkeypatch.setattr(os, "stat", lambda path, *a, **k: (asked.append(path), stat(path, *a, **k))[1])
+    monkeypatch.setattr(os.path, "getsize", lambda path: (asked.append(path), getsize(path))[1])
+    assert folder.sweep() == ["b/d.partial"]
+    assert not [path for path in map(str, asked) if path.endswith(("/a", "/c", "/f"))]
+    assert folder.files("b") == {"c": 1, "e/f": 1}
+    assert len(asked) >= 2
 
 
 def test_a_url_of_an_unknown_kind_is_named() -> None:
@@ -351,6 +389,20 @@ def test_what_was_created_although_the_answer_was_lost_is_ones_own(
     assert folder.read("new") == b"mine"
 
 
+def test_a_server_that_takes_no_notice_of_conditions_still_keeps_what_is_there(
+    server: tuple[Folder, Away], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As some that speak S3 do: a lock of the living would be written over."""
+    folder, away = server
+    put = away.inner.pipe_file
+    monkeypatch.setattr(away.inner, "pipe_file", lambda path, content, mode="overwrite": put(path, content))
+    assert folder.create("lock", b"first")
+    assert not folder.create("lock", b"second")
+    assert not folder.create("lock", b"second", own=True)
+    assert folder.read("lock") == b"first"
+    assert folder.create("lock", b"first", own=True)
+
+
 def test_a_server_that_stays_away_is_given_up(server: tuple[Folder, Away], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, away = server
     clock = iter(range(0, 10_000, 7))
@@ -374,7 +426,7 @@ def test_what_waiting_does_not_mend_is_raised_at_once(server: tuple[Folder, Away
         raise kind("no")
 
     with pytest.raises(kind):
-        server[0].patiently(action)
+        server[0]._patiently(action)
     assert len(calls) == 1
 
 
@@ -386,9 +438,9 @@ def test_a_local_folder_does_not_wait(tmp_path: Path) -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        Folder(tmp_path).patiently(action)
+        Folder(tmp_path)._patiently(action)
     assert len(calls) == 1
 
 
 def test_waiting_is_as_long_as_a_server_takes_to_restart() -> None:
-    assert folder_module.PATIENCE >= 60
+    assert patience.PATIENCE >= 60

@@ -177,6 +177,21 @@ def test_a_lost_or_torn_strip_is_told(store: Folder) -> None:
             read()
 
 
+def test_a_strip_that_was_mended_is_read_anew_by_those_who_have_it_open(store: Folder) -> None:
+    """Workers keep files open; a damaged one that is made again is another file."""
+    K = made()
+    copy = written(store, K)
+    assert np.array_equal(copy.row(STRIP + 1), K[STRIP + 1])  # now it is open
+    flip(store, chunk(1), 8 * 150 * 4 * 3 + 5)
+    reads: list[Callable[[], Any]] = [lambda: copy.strip(STRIP, 2 * STRIP), lambda: copy.row(STRIP + 3)]
+    for read in reads:
+        with pytest.raises(StoreError, match="strip 1 "):
+            read()
+    written(store, K)
+    assert np.array_equal(copy.row(STRIP + 3), K[STRIP + 3])
+    assert np.array_equal(copy.strip(STRIP, 2 * STRIP), K[STRIP : 2 * STRIP])
+
+
 def test_making_it_again_keeps_what_is_there(store: Folder) -> None:
     K = made()
     copy = empty(store)

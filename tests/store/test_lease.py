@@ -256,6 +256,13 @@ def test_another_host_with_a_fresh_heartbeat_is_respected(folder: Folder) -> Non
     assert time.monotonic() - begin < 2
 
 
+def test_another_host_of_the_same_name_is_another_host(folder: Folder) -> None:
+    """Machines that were copied have the same name; what tells them apart is when each was started."""
+    folder.write(KEY, json_record(record(process=dead_process(), born=1.0, namespace="pid:[4026531836] another start")))
+    with pytest.raises(StoreBusyError, match="is being written by process"), Lease(folder, "x"):
+        pass
+
+
 @pytest.mark.parametrize("off", [-3600.0, 3600.0], ids=["old", "in-the-future"])
 def test_another_host_whose_heart_stands_still_is_given_up_after_watching(
     folder: Folder, off: float, quick: None

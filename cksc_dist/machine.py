@@ -1,0 +1,70 @@
+"""Memory that this process may use: of the machine, or of the container that it is in.
+
+A container, a job of SLURM and a service of systemd are control groups: folders below /sys/fs/cgroup that tell how much
+memory all processes of a group may use, and how much they do. There are two versions of their layout. The limits of the
+groups above hold as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+__all__ = ["free_memory", "memory"]
+
+GROUPS = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where a version of control groups has its folders, and what it calls the files in them."""
+
+    top: str
+    limit: str
+    used: str
+    cache: str
+    """Line of memory.stat: the part of what is used that is given back when somebody needs it."""
+
+
+VERSION_1 = _Layout("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+VERSION_2 = _Layout("", "memory.max", "memory.current", "inactive_file")
+
+
+def memory() -> int:
+    """Return the bytes of memory of this machine, or of the container that this process is in."""
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _groups())])
+
+
+def free_memory() -> int:
+    """Return how many bytes of it are free, or would be if somebody needed them."""
+    free = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _groups())]
+    return max(0, min(free))
+
+
+def _groups() -> Iterator[tuple[int, int]]:
+    """Give limit and use of the control group of this process and of those above it, where they have a limit."""
+    lines = []
+    with suppress(OSError):
+        lines = OWN.read_text().splitlines()
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        layout = VERSION_2 if number == "0" else VERSION_1
+        if layout is VERSION_1 and "memory" not in controllers.split(","):
+            continue
+        top = GROUPS / layout.top
+        own = top / path.strip("/")
+        # inside a container its own group may be at the top, whatever it is called outside
+        for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
+            with suppress(OSError, ValueError):
+                limit = int((folder / layout.limit).read_text())  # no number: no limit
+                yield limit, int((folder / layout.used).read_text()) - _cache(folder, layout)
+
+
+def _cache(folder: Path, layout: _Layout) -> int:
+    lines = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    return int(lines[layout.cache])

@@ -1,0 +1,246 @@
+"""What people do by mistake, and what systems do to programs: nothing is lost, and it is said what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cksc_dist import CKSC, SeriesSet, load_model, pairwise_dtw
+from cksc_dist.cli import main
+from cksc_dist.dist.distances import compute_distances
+from cksc_dist.dist.ingest import ingest, ingest_distances
+from cksc_dist.errors import InputError, StoreError
+from cksc_dist.io import make_gestures, write_npz
+from cksc_dist.maths import code_cache
+from cksc_dist.models.training import train
+from cksc_dist.spec import ModelSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.lease import Lease
+from cksc_dist.store.matrix_files import find_matrices
+from tests.dist.processes import CKSC as COMMAND
+from tests.dist.processes import Starter, starter, wait_until
+from tests.small_stores import files_below, flip_bit, made_series, small_tiles
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Series, a store of them and a model."""
+    path = tmp_path_factory.mktemp("mishaps")
+    data = make_gestures(n_per_class=6, n_classes=2, length=(8, 12))
+    write_npz(path / "series.npz", data)
+    ingest(data, path / "store")
+    compute_distances(path / "store")
+    CKSC(sparsity=2, kernel="dtw", random_state=0).fit(data, data.labels).save(path / "model")
+    return path
+
+
+@pytest.fixture
+def place(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "place"))
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Starter]:
+    with starter(tmp_path) as started:
+        yield started
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
+    """Run a command that is refused, and return what it says."""
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["series.npz", "model/zarr.json", "store/zarr.json", "store/series/0", "."])
+def test_an_output_never_takes_the_place_of_data(place: Path, target: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_below(place)
+    error = refused(capsys, "predict", place / "model", place / "series.npz", "--json", place / target)
+    assert "choose another" in error or "give the name of a file" in error
+    if target != "series.npz":
+        error = refused(capsys, "report", place / "model", "--output", place / target)
+        assert "lies inside" in error or "is a folder" in error
+        words = ("evaluate", place / "store", "--quick", "--report", place / target)
+        assert "a store or model" in refused(capsys, *words) or target == "."
+    assert files_below(place) == before
+
+
+def test_decisions_appear_whole_or_not_at_all(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cksc_dist.commands import predict
+
+    words = ["predict", str(place / "model"), str(place / "series.npz"), "--json", str(place / "new" / "lines.jsonl")]
+    assert main(words) == 0
+    whole = (place / "new" / "lines.jsonl").read_bytes()
+
+    def cut(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(predict, "_put", cut)
+    assert main(words) == 130
+    assert files_below(place / "new") == {"lines.jsonl": whole}
+    monkeypatch.undo()
+    os.mkfifo(place / "pipe")
+    with subprocess.Popen(["cat", place / "pipe"], stdout=subprocess.PIPE) as reader:
+        assert main([*words[:-1], str(place / "pipe")]) == 0
+        assert reader.communicate()[0] == whole
+
+
+def test_a_model_behind_a_link_is_replaced_where_it_is(place: Path) -> None:
+    (place / "latest").symlink_to("model")
+    train(place / "store", place / "latest", spec=ModelSpec(sparsity=2, max_iter=60), seed=3, place="memory")
+    assert (place / "latest").is_symlink()
+    assert (load_model(place / "model").origin_ or {})["store"] == str(place / "store")
+
+
+@pytest.mark.parametrize("name", ["", "x" * 230, "."])
+def test_a_model_that_cannot_be_saved_is_told_before_it_is_trained(
+    place: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    before = files_below(place)
+    assert "name" in refused(capsys, "train", place / "store", name)
+    if name:
+        assert "name" in refused(capsys, "demo", "--save", name)
+    assert files_below(place) == before
+
+
+def test_a_store_inside_a_store_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_below(place)
+    error = refused(capsys, "ingest", place / "series.npz", place / "store" / "inner")
+    assert "lies inside" in error
+    assert "another store or model; choose another place" in error
+    assert files_below(place) == before
+    assert not (place / "store" / "inner").exists()
+
+
+def test_series_without_labels_are_no_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = make_gestures(n_per_class=6, n_classes=2, length=(8, 12))
+    labels = np.where(np.arange(12) % 3 == 0, "?", data.labels)
+    ingest(SeriesSet.from_list(data.series, labels, data.ids.tolist()), tmp_path / "store")
+    compute_distances(tmp_path / "store")
+    words = r"4 of 12 rows have the label '\?', which stands for an unknown one, the first of them row 0; choose label"
+    with pytest.raises(InputError, match=words):
+        train(tmp_path / "store", tmp_path / "model", spec=ModelSpec(sparsity=2))
+    assert "rows have the label '?'" in refused(capsys, "evaluate", tmp_path / "store")
+    assert main(["train", str(tmp_path / "store"), str(tmp_path / "model"), "--sparsity", "2"]) == 0
+    assert "4 rows have no label (?), and are left out" in capsys.readouterr().out
+    assert load_model(tmp_path / "model").classes_.tolist() == ["gesture0", "gesture1"]
+
+
+def test_a_ready_matrix_in_the_place_of_series_leaves_nothing_that_nobody_can_finish(place: Path) -> None:
+    other = pairwise_dtw(made_series(7))
+    ingest_distances(other, place / "store", replace=True)
+    (files,) = find_matrices(Folder(place / "store")).values()
+    assert files.spec.metric == "external"
+    assert main(["verify", str(place / "store")]) == 0
+
+
+def test_a_ready_matrix_that_is_there_is_left_tidy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by a kill after the last tile: its marks and its lock are still there."""
+    small_tiles(monkeypatch)
+    D = pairwise_dtw(made_series(40))
+    with monkeypatch.context() as patch:
+        patch.setattr("cksc_dist.store.ledger.Ledger.collect", lambda self: None)
+        name = ingest_distances(D, tmp_path / "store")
+    assert list((tmp_path / "store" / "ledger" / name / "done").iterdir())
+    assert ingest_distances(D, tmp_path / "store") == name
+    assert sorted(path.name for path in (tmp_path / "store" / "ledger" / name).rglob("*.json")) == ["tiles.json"]
+
+
+def test_a_repair_that_was_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = place / "store"
+    whole = {name: content for name, content in files_below(store).items() if name.startswith("distances")}
+    flip_bit(next(store.glob("distances/*/distance/c/*/*")))
+    (store / "series" / "row" / f"zarr.{'0' * 32}.partial").write_bytes(b"half")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt  # after the damaged tile has left the ledger
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cksc_dist.dist.distances.chosen_executor", killed)
+        assert main(["verify", str(store), "--repair"]) == 130
+    assert main(["verify", str(store), "--repair"]) == 0
+    assert {name: content for name, content in files_below(store).items() if name.startswith("distances")} == whole
+    assert not list(store.rglob("*.partial"))
+    assert main(["verify", str(store)]) == 0
+
+
+def test_a_copy_that_another_training_drops_is_told(place: Path) -> None:
+    from cksc_dist.store.kernel_copy import KernelCopy, drop_copy, find_copies
+
+    train(place / "store", place / "second", spec=ModelSpec(sparsity=2, max_iter=60), place="disk")
+    folder = Folder(place / "store")
+    (key,) = find_copies(folder)
+    copy = KernelCopy(folder, key)
+    drop_copy(folder, key)
+    with pytest.raises(StoreError, match="was dropped by another training; run the same command again"):
+        copy.strip(0, 4)
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_closed_stream_is_no_trouble(place: Path, stream: str) -> None:
+    number = {"stdout": 1, "stderr": 2}[stream]
+    words = " ".join([*COMMAND, "status", str(place / "store")])
+    ran = subprocess.run(["sh", "-c", f"{words} {number}>&-"], capture_output=True, text=True)
+    assert (ran.returncode, "Traceback" in ran.stderr + ran.stdout) == (0, False)
+
+
+@pytest.mark.slow
+def test_a_request_to_end_is_heard(place: Path, start: Starter) -> None:
+    """Batch systems send SIGTERM before they kill: the lock is given back, and workers end."""
+    run = start.cksc("distances", str(place / "store"), "--window", "2", "--executor", "dask", "--workers", "2")
+    wait_until(lambda: "timing a sample" in run.output or "dashboard" in run.output, "a run at work")
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait() == 128 + signal.SIGTERM
+    assert "interrupted; what is done in a store is kept" in run.output
+    assert "Traceback" not in run.output
+    assert not (place / "store" / "lock.json").exists()
+    wait_until(lambda: not run.group(), "workers that have ended")
+
+
+def test_compiled_code_has_a_place_of_its_own_where_nothing_else_may_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.delenv(code_cache.VARIABLE, raising=False)
+    code_cache.find_a_place()
+    assert code_cache.VARIABLE not in os.environ  # the package's own folder will do
+    monkeypatch.setattr(code_cache, "_may_be_written", lambda _: False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setenv(code_cache.VARIABLE, "/nowhere")
+    code_cache.find_a_place()
+    folder = Path(os.environ[code_cache.VARIABLE])
+    assert folder == tmp_path / f"cksc_dist-{os.getuid()}"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    folder.chmod(0o777)  # somebody else may have put something there that is unpickled
+    code_cache.find_a_place()
+    assert Path(os.environ[code_cache.VARIABLE]) != folder
+    assert not code_cache._private_folder().is_symlink()
+
+
+def test_what_may_be_written_is_found_out(tmp_path: Path) -> None:
+    assert code_cache._may_be_written(tmp_path / "not" / "yet")
+    (tmp_path / "file").write_bytes(b"")
+    assert not code_cache._may_be_written(tmp_path / "file" / "below")
+
+
+def test_python_without_assertions_works_or_is_told(place: Path) -> None:
+    """Zarr's own readers do some of their work inside of assertions."""
+    words = [sys.executable, "-O", *COMMAND[1:], "distances", str(place / "store"), "--window", "3"]
+    ran = subprocess.run(words, capture_output=True, text=True)
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == 0 or "does not work without assertions; run Python without -O" in ran.stderr
+
+
+def test_a_store_that_is_held_is_not_repaired(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Lease(Folder(place / "store"), "distances"):
+        assert "is being written by process" in refused(capsys, "verify", place / "store", "--repair")
