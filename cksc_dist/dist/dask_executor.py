@@ -10,7 +10,7 @@ import itertools
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -120,8 +120,7 @@ class DaskExecutor:
 
     def sample(self, url: str, plan: Plan) -> Rate:
         """Take the timed sample on every worker at the same time; it also compiles there."""
-        rates: list[Rate] = []
-        for attempt in itertools.count():
+        for attempt in range(1 + RETRIES):
             workers = self._workers_in_time()
             futures = {
                 worker: self._client.submit(
@@ -136,10 +135,13 @@ class DaskExecutor:
                 )
                 for seed, worker in enumerate(workers)
             }
-            rates = self._results_of_the_living(futures)
+            rates: list[Rate] = self._results_of_the_living(futures)
             if rates:
-                break
-        return average(rates)
+                return average(rates)
+        raise ClusterError(
+            "workers die again and again while a sample of pairs is timed; look at their logs and memory, then run the "
+            "same command again"
+        )
 
     def _workers_in_time(self) -> list[str]:
         """Return the addresses of the workers; where all have died, others may take their place."""
@@ -198,6 +200,7 @@ class DaskExecutor:
         finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
         flights: dict[int, _Flight] = {}
         durations: list[float] = []
+        lightened = 0
         self._heard = time.monotonic()
         try:
             while True:
@@ -205,6 +208,7 @@ class DaskExecutor:
                 room = TASKS_AHEAD * self.slots - len(flights)
                 # in batches, as many as there are slots: one by one each costs some milliseconds
                 new = [_Flight(*item) for item in islice(left, room)] if room >= self.slots else []
+                _lighten(new, lightened)
                 self._send(prefix, function, new, flights, finished)
                 if not flights:
                     return
@@ -222,9 +226,12 @@ class DaskExecutor:
                 if flight is None or not any(copy is future for copy in flight.copies):
                     continue  # the slower of two copies, or one that was too heavy
                 done = self._result(future, flight)
+                if isinstance(done, KilledWorker):
+                    again = self._lightened(flight, flights, done)
+                    lightened = flight.lightened
+                    self._send(prefix, function, again, flights, finished)
+                    continue
                 if done is None:
-                    if not flight.copies:  # it was too heavy for the workers
-                        self._send(prefix, function, [flight], flights, finished)
                     continue
                 self._heard = time.monotonic()
                 del flights[flight.number]
@@ -311,14 +318,13 @@ class DaskExecutor:
             "a worker whose log or processor shows that it hangs may be ended: its tasks go to others"
         )
 
-    def _result(self, future: Future, flight: _Flight) -> tuple[Any, float] | None:
-        """Return what a task gave, and its seconds; None where it, or a copy of it, still runs or is to be sent.
+    def _result(self, future: Future, flight: _Flight) -> tuple[Any, float] | KilledWorker | None:
+        """Return what a task gave, and its seconds; None where it, or a copy of it, still runs.
+
+        An error is raised, but that workers died at the task again and again is returned.
 
         A result is kept by the worker that computed it, and is lost with it where it was not fetched yet: Dask then
         computes it once more, and `_look_again` finds it.
-
-        Workers that die again and again at a task are most likely killed because it takes too much memory, which they
-        cannot tell any more: it is sent again in a form that takes less, where there is one.
         """
         status = future.status
         if status in ("pending", "lost"):
@@ -330,17 +336,29 @@ class DaskExecutor:
                 return None
             error = future.exception()
             if isinstance(error, KilledWorker):
-                lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
-                if lighter is not None:
-                    flight.task, flight.copies = lighter, []
-                    flight.lightened += 1
-                    return None
-                raise ClusterError(
-                    f"workers die again and again at {flight.task} ({error}); look at their logs and memory, then run "
-                    "the same command again"
-                )
+                return error
             raise error if error is not None else ClusterError("a task failed without saying why")
         raise self._gone()  # cancelled, and not by this side
+
+    def _lightened(self, fallen: _Flight, flights: dict[int, _Flight], error: KilledWorker) -> list[_Flight]:
+        """Make the task that workers died at lighter, and all that are in flight with it; return what is to be sent.
+
+        They were most likely killed because it takes too much memory, which they cannot tell any more. The others
+        change with it: they are as heavy, and Dask blames a death on all tasks that the worker had, so that one which
+        is light enough would fall for its neighbour.
+        """
+        lightened = fallen.lightened + 1
+        if not _lighten([fallen], lightened):
+            raise ClusterError(
+                f"workers die again and again at {fallen.task} ({error}); look at their logs and memory, then run "
+                "the same command again"
+            )
+        again = [one for one in flights.values() if all(copy.status != "finished" for copy in one.copies)]
+        self._cancel([copy for flight in again for copy in flight.copies])
+        _lighten(again, lightened)
+        for flight in again:
+            flight.copies = []
+        return again
 
     def _fetched(self, future: Future) -> tuple[Any, float] | None:
         """Return the result of a task that has finished, and its seconds; None where it was lost meanwhile."""
@@ -391,6 +409,18 @@ class DaskExecutor:
             "the scheduler went away or dropped the tasks; what is done is kept: start it again, then run the same "
             "command again"
         )
+
+
+def _lighten(flights: Iterable[_Flight], times: int) -> bool:
+    """Bring tasks into a form that takes less memory, so many steps in all; tell whether all of them have one."""
+    whole = True
+    for flight in flights:
+        for _ in range(times - flight.lightened):
+            lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
+            whole = whole and lighter is not None
+            flight.task = lighter or flight.task
+        flight.lightened = times
+    return whole
 
 
 def _number(future: Future) -> int:

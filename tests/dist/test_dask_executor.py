@@ -385,7 +385,10 @@ def test_a_task_that_kills_its_workers_is_named(mortal_client: Client, monkeypat
 def test_a_task_that_is_too_heavy_for_its_workers_is_sent_again_in_smaller_pieces(
     mortal_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A worker that the system, or its nanny, ends at its limit of memory cannot tell any more."""
+    """A worker that the system, or its nanny, ends at its limit of memory cannot tell any more.
+
+    Dask blames all tasks that it had: those that are light already must not fall for others.
+    """
 
     def work_that_kills(task: TileTask) -> Done:
         if (task.piece or task.edge) > 16:
@@ -394,9 +397,10 @@ def test_a_task_that_is_too_heavy_for_its_workers_is_sent_again_in_smaller_piece
 
     monkeypatch.setattr(dask_executor, "_run_on_worker", work_that_kills)
     executor = DaskExecutor(mortal_client)
-    task = TileTask("nowhere", "0" * 16, 64, "0" * 16, (Todo((3, 3)),))
-    done = within(ENOUGH, lambda: list(executor.run([task])))
-    assert [entry.worker for results in done for _, entry in results] == ["16"]
+    tasks = [TileTask("nowhere", "0" * 16, 64, "0" * 16, (Todo((number, number)),)) for number in range(12)]
+    done = within(2 * ENOUGH, lambda: [each for results in executor.run(tasks) for each in results])
+    assert sorted(tile[0] for tile, _ in done) == list(range(12))
+    assert {entry.worker for _, entry in done} == {"16"}
 
 
 @pytest.mark.slow
@@ -462,6 +466,18 @@ def test_the_last_workers_may_die_in_the_timed_sample_and_others_take_their_plac
     rate = within(ENOUGH, lambda: DaskExecutor(mortal_client).sample("nowhere", None))  # type: ignore[arg-type]
     assert len(list(tmp_path.iterdir())) == 2
     assert rate == Rate(2.0, 1.0, 1.0)
+
+
+@pytest.mark.slow
+def test_workers_that_die_at_every_timed_sample_end_the_run_with_words(
+    mortal_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sample_that_kills(url: str, plan: Plan, seed: int) -> Rate:
+        os._exit(9)
+
+    monkeypatch.setattr(dask_executor, "_sample_on_worker", sample_that_kills)
+    with pytest.raises(ClusterError, match="workers die again and again while a sample of pairs is timed; look at"):
+        within(2 * ENOUGH, lambda: DaskExecutor(mortal_client).sample("nowhere", None))  # type: ignore[arg-type]
 
 
 class Deserted:
