@@ -10,7 +10,7 @@ import itertools
 import queue
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -48,7 +48,9 @@ LOOK_SECONDS = 1.0
 SLOTS_SECONDS = 1.0
 AWAY_SECONDS = 30.0
 RESULT_SECONDS = 60.0
-"""A result that has not been fetched after so long was most likely lost meanwhile."""
+"""A result that has not been fetched after so long was most likely lost meanwhile; it gets twice as long then ..."""
+FETCHES = 4
+"""... so many times in all."""
 SILENT_SECONDS = 300.0
 """After so long without any result it is told who has which tasks, and again after as long."""
 
@@ -78,8 +80,24 @@ class _Flight:
     number: int
     task: Any
     copies: list[Future] = field(default_factory=list)
+    keys: int = 0
+    """How many were used for it: none is used twice."""
     lightened: int = 0
+    spared: bool = False
+    fetches: int = 0
     sent: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class _Stream:
+    """What all tasks of a stream have in common, and those that were sent."""
+
+    prefix: str
+    function: Callable[[Any], Any]
+    finished: queue.SimpleQueue[Future] = field(default_factory=queue.SimpleQueue)
+    flights: dict[int, _Flight] = field(default_factory=dict)
+    lightened: int = 0
+    """How often tasks were made lighter because workers died at one; never less than of any in flight."""
 
 
 class DaskExecutor:
@@ -196,11 +214,9 @@ class DaskExecutor:
         called several times for a task, in several places. ``name`` is what the dashboard calls it.
         """
         left = iter(enumerate(tasks))
-        prefix = f"{name}-{self._run}-{next(self._streams)}"
-        finished: queue.SimpleQueue[Future] = queue.SimpleQueue()
-        flights: dict[int, _Flight] = {}
+        stream = _Stream(f"{name}-{self._run}-{next(self._streams)}", function)
+        flights = stream.flights
         durations: list[float] = []
-        lightened = 0
         self._heard = time.monotonic()
         try:
             while True:
@@ -208,36 +224,35 @@ class DaskExecutor:
                 room = TASKS_AHEAD * self.slots - len(flights)
                 # in batches, as many as there are slots: one by one each costs some milliseconds
                 new = [_Flight(*item) for item in islice(left, room)] if room >= self.slots else []
-                _lighten(new, lightened)
-                self._send(prefix, function, new, flights, finished)
+                for flight in new:
+                    _lighten(flight, stream.lightened)
+                self._send(stream, new)
                 if not flights:
                     return
                 try:
-                    future = finished.get(timeout=LOOK_SECONDS)
+                    future = stream.finished.get(timeout=LOOK_SECONDS)
                 except queue.Empty:
                     self._check_scheduler()
-                    self._look_again(flights, finished)
+                    self._look_again(stream)
                     if self.slots <= room and len(new) < room:  # nothing is left to send
-                        self._back_up(prefix, function, flights, durations, finished)
+                        self._back_up(stream, durations)
                     self._tell_silence({str(copy.key): one.sent for one in flights.values() for copy in one.copies})
                     yield None
                     continue
-                flight = flights.get(_number(future))
-                if flight is None or not any(copy is future for copy in flight.copies):
+                found = flights.get(_number(future))
+                if found is None or not any(copy is future for copy in found.copies):
                     continue  # the slower of two copies, or one that was too heavy
-                done = self._result(future, flight)
+                done = self._result(future, found)
                 if isinstance(done, KilledWorker):
-                    again = self._lightened(flight, flights, done)
-                    lightened = flight.lightened
-                    self._send(prefix, function, again, flights, finished)
+                    self._send(stream, self._lightened(stream, found, done))
                     continue
                 if done is None:
                     continue
                 self._heard = time.monotonic()
-                del flights[flight.number]
+                del flights[found.number]
                 durations.append(done[1])
-                self._cancel([copy for copy in flight.copies if copy is not future])
-                yield flight.number, done[0]
+                self._cancel([copy for copy in found.copies if copy is not future])
+                yield found.number, done[0]
         finally:
             self._cancel([copy for flight in flights.values() for copy in flight.copies])
 
@@ -245,45 +260,30 @@ class DaskExecutor:
         if futures and self._client.status == "running":
             self._client.cancel(futures, force=True)
 
-    def _send(
-        self,
-        prefix: str,
-        function: Callable[[Any], Any],
-        new: list[_Flight],
-        flights: dict[int, _Flight],
-        finished: Any,
-        worker: str | None = None,
-    ) -> None:
+    def _send(self, stream: _Stream, new: list[_Flight], worker: str | None = None) -> None:
         """Submit tasks in one message, which costs much less than one by one; to a worker, if one is named."""
         if not new:
             return
-        # no key is used twice
-        keys = [f"{prefix}-{flight.number}-{COPIES * flight.lightened + len(flight.copies)}" for flight in new]
+        keys = [f"{stream.prefix}-{flight.number}-{flight.keys}" for flight in new]
         place = {} if worker is None else {"workers": [worker], "allow_other_workers": True}
-        functions, arguments = [function] * len(new), [flight.task for flight in new]
+        functions, arguments = [stream.function] * len(new), [flight.task for flight in new]
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):  # it is meant to be sent
             futures = self._client.map(_timed, functions, arguments, key=keys, pure=False, retries=RETRIES, **place)
         for flight, future in zip(new, futures, strict=True):
             flight.copies.append(future)
+            flight.keys += 1
             flight.sent = time.monotonic()
-            flights[flight.number] = flight
-            future.add_done_callback(finished.put)
+            stream.flights[flight.number] = flight
+            future.add_done_callback(stream.finished.put)
 
-    def _back_up(
-        self,
-        prefix: str,
-        function: Callable[[Any], Any],
-        flights: dict[int, _Flight],
-        durations: list[float],
-        finished: Any,
-    ) -> None:
+    def _back_up(self, stream: _Stream, durations: list[float]) -> None:
         """Send copies of tasks that take far too long to workers that have nothing else to do."""
         if not durations:
             return
         usual = max(LEAST_STRAGGLER_SECONDS, STRAGGLER * median(durations))
         late = [
             flight
-            for flight in flights.values()
+            for flight in stream.flights.values()
             if len(flight.copies) < COPIES and time.monotonic() - flight.sent > usual
         ]
         if not late:
@@ -292,7 +292,7 @@ class DaskExecutor:
             idle = [worker for worker, keys in self._client.processing().items() if not keys]
         for flight, worker in zip(late, idle, strict=False):
             self.backups += 1
-            self._send(prefix, function, [flight], flights, finished, worker)
+            self._send(stream, [flight], worker)
 
     def _tell_refused(self) -> None:
         """Tell of workers that joined and were sent away."""
@@ -330,7 +330,7 @@ class DaskExecutor:
         if status in ("pending", "lost"):
             return None
         if status == "finished":
-            return self._fetched(future)
+            return self._fetched(future, flight)
         if status == "error":
             if any(copy.status != "error" for copy in flight.copies):
                 return None
@@ -340,32 +340,46 @@ class DaskExecutor:
             raise error if error is not None else ClusterError("a task failed without saying why")
         raise self._gone()  # cancelled, and not by this side
 
-    def _lightened(self, fallen: _Flight, flights: dict[int, _Flight], error: KilledWorker) -> list[_Flight]:
+    def _lightened(self, stream: _Stream, fallen: _Flight, error: KilledWorker) -> list[_Flight]:
         """Make the task that workers died at lighter, and all that are in flight with it; return what is to be sent.
 
         They were most likely killed because it takes too much memory, which they cannot tell any more. The others
         change with it: they are as heavy, and Dask blames a death on all tasks that the worker had, so that one which
-        is light enough would fall for its neighbour.
+        is light enough would fall for its neighbour. What was cancelled may still run, and end one more worker: a task
+        that cannot be made lighter is spared once.
         """
-        lightened = fallen.lightened + 1
-        if not _lighten([fallen], lightened):
-            raise ClusterError(
-                f"workers die again and again at {fallen.task} ({error}); look at their logs and memory, then run "
-                "the same command again"
-            )
-        again = [one for one in flights.values() if all(copy.status != "finished" for copy in one.copies)]
+        again, before = [fallen], fallen.lightened
+        _lighten(fallen, max(before + 1, stream.lightened))
+        if fallen.lightened > stream.lightened:
+            stream.lightened = fallen.lightened
+            flights = stream.flights.values()
+            again = [one for one in flights if all(copy.status != "finished" for copy in one.copies)]
+        elif fallen.lightened == before:
+            if fallen.spared or not stream.lightened:
+                raise ClusterError(
+                    f"workers die again and again at {fallen.task} ({error}); look at their logs and memory, then run "
+                    "the same command again"
+                )
+            fallen.spared = True
         self._cancel([copy for flight in again for copy in flight.copies])
-        _lighten(again, lightened)
         for flight in again:
+            _lighten(flight, stream.lightened)
             flight.copies = []
         return again
 
-    def _fetched(self, future: Future) -> tuple[Any, float] | None:
+    def _fetched(self, future: Future, flight: _Flight) -> tuple[Any, float] | None:
         """Return the result of a task that has finished, and its seconds; None where it was lost meanwhile."""
+        flight.fetches += 1
         with self._words():
             try:
-                done: tuple[Any, float] = future.result(timeout=RESULT_SECONDS)
-            except TimeoutError:
+                # a long one may come over a slow line
+                done: tuple[Any, float] = future.result(timeout=RESULT_SECONDS * 2 ** (flight.fetches - 1))
+            except TimeoutError as error:
+                if flight.fetches == FETCHES and future.status == "finished":
+                    raise ClusterError(
+                        f"the result of {flight.task} does not come from its worker; is the line between them broken, "
+                        "or blocked by a firewall? What is done is kept: run the same command again"
+                    ) from error
                 return None
             except Exception:
                 if future.status == "finished":
@@ -375,12 +389,12 @@ class DaskExecutor:
             raise done[0]
         return done
 
-    def _look_again(self, flights: dict[int, _Flight], finished: Any) -> None:
+    def _look_again(self, stream: _Stream) -> None:
         """Take up what was lost before it was fetched, and has ended once more: Dask calls back a first time only."""
-        for flight in flights.values():
+        for flight in stream.flights.values():
             for copy in flight.copies:
                 if copy.status not in ("pending", "lost"):
-                    finished.put(copy)
+                    stream.finished.put(copy)
 
     @contextmanager
     def _words(self) -> Iterator[None]:
@@ -411,16 +425,14 @@ class DaskExecutor:
         )
 
 
-def _lighten(flights: Iterable[_Flight], times: int) -> bool:
-    """Bring tasks into a form that takes less memory, so many steps in all; tell whether all of them have one."""
-    whole = True
-    for flight in flights:
-        for _ in range(times - flight.lightened):
-            lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
-            whole = whole and lighter is not None
-            flight.task = lighter or flight.task
-        flight.lightened = times
-    return whole
+def _lighten(flight: _Flight, times: int) -> None:
+    """Bring a task into a form that takes less memory, so many steps in all, or as many as there are."""
+    while flight.lightened < times:
+        lighter = flight.task.lighter() if hasattr(flight.task, "lighter") else None
+        if lighter is None:
+            return
+        flight.task = lighter
+        flight.lightened += 1
 
 
 def _number(future: Future) -> int:
