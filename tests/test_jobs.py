@@ -22,7 +22,7 @@ from cksc_dist.dist.ingest import ingest
 from cksc_dist.errors import CkscError, InputError
 from cksc_dist.io import make_gestures
 from cksc_dist.io.textures import TextureSpec, make_texture
-from tests.dist.processes import Starter, free_port, starter
+from tests.dist.processes import free_port, starter
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ("--videos-per-class", "4", "--splits", "2", "--workers", "2")
@@ -36,6 +36,13 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=240,
     )
+
+
+def run_here(*arguments: str) -> None:
+    """Do the work of the job in this process, which has imported all of it already."""
+    parser = argparse.ArgumentParser()
+    add_dyntex_options(parser)
+    run_dyntex(parser.parse_args(arguments))
 
 
 def results(folder: Path) -> dict[str, str]:
@@ -61,9 +68,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    with starter(tmp_path_factory.mktemp("scheduler")) as started:
-        yield started
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Of a scheduler with two workers."""
+    with starter(tmp_path_factory.mktemp("scheduler")) as start:
+        port = free_port()
+        start.scheduler(port)
+        start.workers(f"tcp://127.0.0.1:{port}", 2)
+        yield f"tcp://127.0.0.1:{port}"
 
 
 @pytest.mark.slow
@@ -98,16 +109,19 @@ def test_small_sizes_have_a_smaller_t0_and_fewer_folds(job: tuple[Path, str]) ->
 
 
 @pytest.mark.slow
-def test_the_main_job_does_nothing_twice(job: tuple[Path, str]) -> None:
+def test_the_main_job_does_nothing_twice(
+    job: tuple[Path, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder, printed = job
     before, report = results(folder / "dyntex"), folder / "dyntex" / "report.html"
     drawn = report.stat().st_mtime_ns
-    again = run(folder, *SMALL)
-    assert again.returncode == 0, again.stderr
-    assert "1/8 textures: 0 made" in again.stdout
-    assert "distances: 0 pairs computed" in again.stdout
-    assert again.stdout.count("fits are done already") >= 2
-    assert re.findall("^(?:CKSC|SVM|1-NN).*$", again.stdout, re.MULTILINE) == re.findall(
+    monkeypatch.chdir(folder)
+    run_here(*SMALL)
+    again = capsys.readouterr().out
+    assert "1/8 textures: 0 made" in again
+    assert "distances: 0 pairs computed" in again
+    assert again.count("fits are done already") >= 2
+    assert re.findall("^(?:CKSC|SVM|1-NN).*$", again, re.MULTILINE) == re.findall(
         "^(?:CKSC|SVM|1-NN).*$", printed, re.MULTILINE
     )
     assert results(folder / "dyntex") == before
@@ -115,24 +129,17 @@ def test_the_main_job_does_nothing_twice(job: tuple[Path, str]) -> None:
 
 
 def test_another_size_in_the_same_store_is_told_before_any_work(tmp_path: Path) -> None:
-    parser = argparse.ArgumentParser()
-    add_dyntex_options(parser)
     ingest(make_gestures(n_per_class=4), tmp_path / "frames.zarr")
     with pytest.raises(InputError, match=r"holds 16 videos, other ones than these 144; name another --store, or put"):
-        run_dyntex(parser.parse_args(["--store", str(tmp_path), "--videos-per-class", "4"]))
+        run_here("--store", str(tmp_path), "--videos-per-class", "4")
     assert [path.name for path in tmp_path.iterdir()] == ["frames.zarr"]
 
 
 @pytest.mark.slow
 def test_on_a_scheduler_of_ones_own_the_bytes_are_the_same_and_workers_train(
-    job: tuple[Path, str], start: Starter, tmp_path: Path
+    job: tuple[Path, str], address: str, tmp_path: Path
 ) -> None:
-    port = free_port()
-    start.scheduler(port)
-    address = f"tcp://127.0.0.1:{port}"
-    start.workers(address, 2)
-    there = run(tmp_path, *SMALL, "--scheduler", address)
-    assert there.returncode == 0, there.stderr
+    run_here(*SMALL, "--scheduler", address, "--store", str(tmp_path / "dyntex"))
     assert results(tmp_path / "dyntex") == results(job[0] / "dyntex")
     assert len(results(tmp_path / "dyntex")) > 150
     with Client(address, set_as_default=False) as client:
@@ -141,7 +148,9 @@ def test_on_a_scheduler_of_ones_own_the_bytes_are_the_same_and_workers_train(
 
 
 @pytest.mark.slow
-def test_videos_of_ones_own(tmp_path: Path) -> None:
+def test_videos_of_ones_own(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = TextureSpec(frames=9, side=12)
     for label, name in enumerate(("flag", "water", "grass")):
         (tmp_path / "videos" / name).mkdir(parents=True)
@@ -152,11 +161,13 @@ def test_videos_of_ones_own(tmp_path: Path) -> None:
                 savemat(f"{path}.mat", {"video": video.transpose(1, 2, 0)})  # as MATLAB has it
             else:
                 np.save(f"{path}.npy", video)
-    done = run(tmp_path, "--data", "videos", "--splits", "1", "--store", "own", "--report", "own.html")
-    assert done.returncode == 0, done.stderr
-    assert "1/7 descriptors: 18 videos" in done.stdout
-    assert "ade textures" not in done.stdout
-    assert "videos, frame histograms under DTW: " in done.stdout
+    monkeypatch.chdir(tmp_path)
+    place = ("--store", "own", "--report", "own.html", "--scheduler", address)
+    run_here("--data", "videos", "--splits", "1", *place)
+    printed = capsys.readouterr().out
+    assert "1/7 descriptors: 18 videos" in printed
+    assert "ade textures" not in printed
+    assert "videos, frame histograms under DTW: " in printed
     assert (tmp_path / "own.html").exists()
     assert not (tmp_path / "own" / "videos").exists()
     assert load_model(tmp_path / "own" / "frames.zarr" / "models" / "frames").sparsity == 3
@@ -169,8 +180,6 @@ def test_the_job_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / folder).mkdir(parents=True)
         for number in range(count):
             np.save(tmp_path / folder / f"{number}.npy", np.zeros((3, 3, 3), np.uint8))
-    parser = argparse.ArgumentParser()
-    add_dyntex_options(parser)
     for arguments, words in (
         (("--data", "no-such-folder"), "no-such-folder: is no folder; videos come as FOLDER/<class>/<video>"),
         (("--data", "one"), "one has one class, 'a'; there must be at least two to tell apart"),
@@ -181,7 +190,7 @@ def test_the_job_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (("--method", "cksk"), "--method 'cksk' is unknown"),
     ):
         with pytest.raises(CkscError) as caught:
-            run_dyntex(parser.parse_args(arguments))
+            run_here(*arguments)
         assert words in str(caught.value)
     wrong = run(tmp_path, "--data", "one")
     assert wrong.returncode == 2

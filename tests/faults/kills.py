@@ -553,7 +553,7 @@ class Campaign:
             self.tally.ends[f"{victims} killed, {how}"] += 1
         said = f"with {victims} killed:\n{run.output[-3000:]}"
         assert "Traceback" not in run.output, f"a traceback, {said}"
-        # others take the place of a worker, and the command goes on
+        # others take the place of a worker, and the command goes on; nobody takes that of a scheduler
         assert code == 0 or (code == 2 and any(blow.victim == "scheduler" for blow in hit)), (
             f"ended with {code}, {said}"
         )
@@ -604,8 +604,9 @@ class Campaign:
     def look_outside(self) -> None:
         """End the cluster, run one of our own once more, and look at what is left outside of the folder."""
         self._cluster.end()
-        step = next((step for step in reversed(self._steps) if "embedded" in step.places), None)
-        if step is not None:  # Dask removes folders of dead workers when the next one starts
+        step = next((step for step in self._steps if "embedded" in step.places), None)
+        clusters = {place for _, place, _ in self.tally.kills} & set(CLUSTERS)
+        if step is not None and clusters:  # Dask removes folders of dead workers when the next one starts
             self._put_back(step)
             assert self._run(step, "embedded", 0).wait(PATIENCE) == 0
         left = [str(path.relative_to(self._temporary)) for path in self._temporary.rglob("*")]
@@ -765,7 +766,7 @@ def campaign(
     seconds: float | None = None,
     say: Any = print,
 ) -> Iterator[Tally]:
-    """Run a campaign of so many kills, one at least of each of the chosen; give what came out, leave no process behind."""
+    """Run a campaign of so many kills, and one of each of the chosen; give what came out, and leave no process behind."""
     with starter(folder) as start:
         names = {name for name, _ in only}
         last = max((k for k, step in enumerate(STEPS) if step.name in names), default=len(STEPS) - 1)
