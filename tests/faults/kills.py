@@ -766,7 +766,7 @@ def campaign(
     seconds: float | None = None,
     say: Any = print,
 ) -> Iterator[Tally]:
-    """Run a campaign of so many kills, and one of each of the chosen; give what came out, and leave no process behind."""
+    """Run a campaign of so many kills, and one of each of the chosen; give what came out; no process is left behind."""
     with starter(folder) as start:
         names = {name for name, _ in only}
         last = max((k for k, step in enumerate(STEPS) if step.name in names), default=len(STEPS) - 1)
