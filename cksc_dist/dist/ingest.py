@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from cksc_dist.dist.distances import Report, compute_distances
 from cksc_dist.dist.plan import tile_edge
 from cksc_dist.dist.progress import Progress
+from cksc_dist.dist.survey import find_damage
 from cksc_dist.errors import InputError, NoSeriesError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
 from cksc_dist.maths.metrics import check_metric, check_not_overflowing
+from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.series import UNKNOWN, SeriesSet, is_text, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
@@ -24,7 +26,7 @@ from cksc_dist.store.grid import Tile
 from cksc_dist.store.layout import check_place, check_store, is_store
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.ledger import Blocks, Ledger, checksum
-from cksc_dist.store.matrix_files import MatrixFiles, create_matrix, find_matrices, remove_matrix
+from cksc_dist.store.matrix_files import MatrixFiles, create_matrix, find_matrices, grow_matrix, remove_matrix
 from cksc_dist.store.metadata import ensure_recorded
 from cksc_dist.store.series_files import (
     GROUP,
@@ -146,10 +148,11 @@ def ingest_distances(
     with Lease(folder, "ingest") as lease:
         folder.sweep()
         if is_store(folder) and not replace:
-            known = _ready_already(folder, matrix, None if data is not None else (row_labels, rows))
-            if known:
-                Ledger(folder, known).load().collect()
-                return known
+            if data is not None:
+                _keeps(folder, data, False)
+            else:
+                _check_rows(folder, row_labels, rows)
+            _check_ready(folder, matrix)
         if data is not None:
             _ingest(folder, data, replace, lease)
         elif not _holds_rows(folder, row_labels, rows):
@@ -177,26 +180,24 @@ def _check_names(data: SeriesSet, labels: NDArray[Any] | None, ids: NDArray[np.s
             raise InputError(f"the {what} beside the distances are not those of the series; bring both in one order")
 
 
-def _ready_already(folder: Folder, matrix: NDArray[Any], names: tuple[NDArray[Any], NDArray[Any]] | None) -> str:
-    """Return the fingerprint of just this matrix, where it is there; empty where it may be written.
+def _check_rows(folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_]) -> None:
+    """Raise a StoreError where a store has series, or rows of other names; what a call was cut off in has neither."""
+    with suppress(NoSeriesError):
+        open_series(folder)
+        if not _holds_rows(folder, labels, ids):
+            raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
 
-    Raises a StoreError where it would take the place of something else. What an earlier call was cut off in is nothing
-    else: rows of the same names without series, and a ready matrix that is not whole.
-    """
-    if names is not None:
-        with suppress(NoSeriesError):
-            open_series(folder)
-            if not _holds_rows(folder, *names):
-                raise StoreError(f"{folder.url} is in use; choose another store, or --replace")
+
+def _check_ready(folder: Folder, matrix: NDArray[Any]) -> None:
+    """Raise a StoreError where a store holds another ready matrix; one that is not whole was cut off, and is none."""
     for name, files in find_matrices(folder).items():
         entries = Ledger(folder, name).load().entries if files.spec.metric == "external" else {}
         if entries and set(entries) == set(files.grid.all_tiles()):
             if files.spec.dtype == str(matrix.dtype) and len(matrix) == files.grid.n:
                 tiles = ((entry, _upper(matrix, files, tile)) for tile, entry in entries.items())
                 if all(entry.checksum == checksum(values) for entry, values in tiles):
-                    return name
+                    continue
             raise StoreError(f"{folder.url} holds a ready matrix already; choose another store, or --replace")
-    return ""
 
 
 def _upper(matrix: NDArray[Any], files: MatrixFiles, tile: Tile) -> NDArray[Any]:
@@ -218,7 +219,7 @@ def _write_matrix(folder: Folder, matrix: NDArray[Any], lease: Lease) -> str:
             remove_matrix(other)
     ready = find_matrices(folder).get(fingerprint(spec))
     if ready is not None and ready.state == series.state:
-        files = ready
+        files = grow_matrix(ready, series)  # whose axes may be damaged
     else:
         plain = DistanceSpec(metric="euclidean")
         files = create_matrix(folder, spec, series, tile_edge(np.ones(series.n, np.int64), 1, plain))
@@ -226,7 +227,10 @@ def _write_matrix(folder: Folder, matrix: NDArray[Any], lease: Lease) -> str:
     sums = {tile: checksum(_upper(matrix, files, tile)) for tile in files.grid.all_tiles()}
     # what an earlier call was cut off in stays; what would vouch for other values goes before they are written
     ledger.drop([tile for tile, entry in ledger.entries.items() if entry.checksum != sums.get(tile)])
-    for tile in sorted(set(sums) - (set(ledger.entries) & files.whole_tiles())):
+    # a chunk that is there may have been damaged since, or emptied by a power cut
+    ledger.drop(set(ledger.entries) - files.whole_tiles())
+    ledger.drop(find_damage(files, ledger.entries, resolve_n_jobs(-1)))
+    for tile in sorted(set(sums) - set(ledger.entries)):
         begin = time.perf_counter()
         values = _upper(matrix, files, tile)
         lease.check()

@@ -7,13 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from cksc_dist import CKSC, SeriesSet, load_model, pairwise_dtw
+from cksc_dist import CKSC, SeriesSet, load_model, open_matrix, pairwise_dtw
 from cksc_dist.cli import main
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest, ingest_distances
@@ -24,10 +25,10 @@ from cksc_dist.models.training import train
 from cksc_dist.spec import ModelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
-from cksc_dist.store.matrix_files import find_matrices
+from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
 from tests.dist.processes import CKSC as COMMAND
 from tests.dist.processes import Starter, starter, wait_until
-from tests.small_stores import files_below, flip_bit, made_series, small_tiles
+from tests.small_stores import chunk_path, files_below, flip_bit, made_series, small_tiles
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +154,60 @@ def test_a_ready_matrix_that_is_there_is_left_tidy(tmp_path: Path, monkeypatch: 
     assert list((tmp_path / "store" / "ledger" / name / "done").iterdir())
     assert ingest_distances(D, tmp_path / "store") == name
     assert sorted(path.name for path in (tmp_path / "store" / "ledger" / name).rglob("*.json")) == ["tiles.json"]
+
+
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("with_series", [True, False])
+@pytest.mark.parametrize("damage", [flip_bit, lambda path: path.write_bytes(b""), Path.unlink])
+def test_a_damaged_ready_matrix_is_whole_once_it_is_ingested_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[Path], None], with_series: bool, replace: bool
+) -> None:
+    """It is what a user is told to do; only what is damaged is written."""
+    small_tiles(monkeypatch)
+    data, store = made_series(40), tmp_path / "store"
+    D, own = pairwise_dtw(data), {"data": data} if with_series else {}
+    ingest_distances(D, store, **own)
+    whole = files_below(store)
+    write, written = MatrixFiles.write_tile, []
+
+    def seen(self: MatrixFiles, tile: Any, values: Any) -> None:
+        written.append(tile)
+        write(self, tile, values)
+
+    for chunk in ((0, 0), (2, 1)):
+        damage(chunk_path(store, *chunk))
+    monkeypatch.setattr(MatrixFiles, "write_tile", seen)
+    ingest_distances(D, store, replace=replace, **own)
+    assert written == [(0, 0), (1, 2)]
+    assert {name for name, content in files_below(store).items() if content != whole.get(name)} <= {
+        name for name in whole if name.endswith("tiles.json")
+    }
+    assert main(["verify", str(store)]) == 0
+
+
+def test_a_ready_matrix_does_not_pass_for_that_of_other_series(tmp_path: Path) -> None:
+    data, other, store = made_series(12), made_series(12, seed=1, prefix="other"), tmp_path / "store"
+    D = pairwise_dtw(data)
+    ingest_distances(D, store, data=data)
+    before = files_below(store)
+    with pytest.raises(StoreError, match="holds other series; add these with cksc append, put them in their place"):
+        ingest_distances(D, store, data=other)
+    assert files_below(store) == before
+    ingest_distances(D, tmp_path / "rows", labels=data.labels, ids=data.ids)
+    with pytest.raises(StoreError, match="holds other series"):
+        ingest_distances(D, tmp_path / "rows", data=data)  # which it does not have yet
+    ingest_distances(D, store, data=other, replace=True)
+    assert open_matrix(store).ids.tolist() == other.ids.tolist()
+
+
+def test_series_that_took_the_place_of_others_get_a_ready_matrix_of_their_own(tmp_path: Path) -> None:
+    data, other, store = made_series(12), made_series(12, seed=1, prefix="other"), tmp_path / "store"
+    D = pairwise_dtw(data)
+    ingest_distances(D, store, data=data)
+    ingest(other, store, replace=True)
+    ingest_distances(D, store, data=other)
+    assert open_matrix(store).ids.tolist() == other.ids.tolist()
+    assert main(["verify", str(store)]) == 0
 
 
 def test_a_repair_that_was_killed_goes_on(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
