@@ -175,23 +175,32 @@ def _files(name: str, suffix: str) -> list[str]:
 def _address(base: str | None, name: str) -> str:
     """Return the address of an archive, once it is one that may be opened."""
     given = base or os.environ.get(VARIABLE) or ARCHIVE
+    scheme, behind, rest = given.partition("://")
+    # looked at before anything else: an error that repeats an address would tell what is in it
+    if behind and scheme != "file" and re.search("[@?#]", rest):
+        raise InputError(
+            f"the address holds a key or password, or looks so (it may have no @, ? or #; /{name}.zip is put behind "
+            f"it); give --from or {VARIABLE} without it"
+        )
+    shown = "" if re.search("[@?#]", given) else f" {given!r}"
     try:
         parts = urlsplit(given)
         parts.port  # noqa: B018 - is checked when it is asked for
-    except ValueError as error:
-        raise InputError(f"the address {given!r} is none ({error}); mend --from or {VARIABLE}") from error
-    if parts.username is not None or parts.password is not None:
-        raise InputError(f"the address of {parts.hostname} carries a user's name; give --from or {VARIABLE} without it")
+    except ValueError:
+        # what stands in the place of a port may be a secret, which the error repeats
+        raise InputError(
+            f"the address is none (its host or port cannot be read); mend --from or {VARIABLE}"
+        ) from None
     local = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
     if not local and not (parts.scheme in _WEB and parts.hostname):
         folder = f"; for this folder: {Path(given).absolute().as_uri()}" if Path(given).is_dir() else ""
         raise InputError(
-            f"the address {given!r} must begin with https://HOST/, http://HOST/ or file:///FOLDER{folder}; "
+            f"the address{shown} must begin with https://HOST/, http://HOST/ or file:///FOLDER{folder}; "
             f"mend --from or {VARIABLE}"
         )
-    if parts.query or parts.fragment or not (local or re.fullmatch(r"[!-~]+", given)):
+    if re.search("[?#]", given) or not (local or re.fullmatch(r"[!-~]+", given)):
         raise InputError(
-            f"the address {given!r} may have no ?, # or blanks, and other letters as %XX only: "
+            f"the address{shown} may have no ?, # or blanks, and other letters as %XX only: "
             f"/{name}.zip is put behind it; mend --from or {VARIABLE}"
         )
     return f"{given.rstrip('/')}/{name}.zip"
@@ -223,6 +232,11 @@ def _is_there(target: Path, replace: bool) -> bool:
 # what a server sends
 
 
+def _without_query(url: str) -> str:
+    """Return an address without what may let anybody in: servers send on to addresses that are signed."""
+    return re.sub("//[^/]*@", "//", re.sub("[?#].*", "", url, flags=re.DOTALL))
+
+
 class _Redirects(HTTPRedirectHandler):
     """Follows a server elsewhere, but never from a safe connection to an open one."""
 
@@ -232,7 +246,7 @@ class _Redirects(HTTPRedirectHandler):
         if urlsplit(newurl).scheme not in may:
             fp.close()
             raise FetchError(
-                f"{req.full_url}: sends on to {newurl[:200]!r}, which is not {' or '.join(may)}, and this is refused; "
+                f"{_without_query(req.full_url)}: sends on to {_without_query(newurl)[:200]!r}, which is not {' or '.join(may)}, and this is refused; "
                 "give an address of your trust with --from"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -364,6 +364,7 @@ def secrets_in(content: str | bytes) -> list[str]:
         ["predict", "URL", "SOURCE"],
         ["predict", "MODEL", "URL"],
         ["doctor", "--store", "URL", "--workers", "1"],
+        ["fetch", "BasicMotions", "--from", "URL"],
     ],
     ids=" ".join,
 )
@@ -373,6 +374,7 @@ def secrets_in(content: str | bytes) -> list[str]:
         "s3://KEY:PASS@bucket/x",
         "s3://KEY:PLAIN@bucket/x",
         "https://me:PASS@host/x",
+        "https://me:PASS@host:99999/x",
         "simplecache::s3://KEY:PASS@b/x",
         "https://host/x?sig=PASS",
         "https://host/x#PASS",
