@@ -188,9 +188,7 @@ def _address(base: str | None, name: str) -> str:
         parts.port  # noqa: B018 - is checked when it is asked for
     except ValueError:
         # what stands in the place of a port may be a secret, which the error repeats
-        raise InputError(
-            f"the address is none (its host or port cannot be read); mend --from or {VARIABLE}"
-        ) from None
+        raise InputError(f"the address is none (its host or port cannot be read); mend --from or {VARIABLE}") from None
     local = parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/")
     if not local and not (parts.scheme in _WEB and parts.hostname):
         folder = f"; for this folder: {Path(given).absolute().as_uri()}" if Path(given).is_dir() else ""
@@ -246,8 +244,8 @@ class _Redirects(HTTPRedirectHandler):
         if urlsplit(newurl).scheme not in may:
             fp.close()
             raise FetchError(
-                f"{_without_query(req.full_url)}: sends on to {_without_query(newurl)[:200]!r}, which is not {' or '.join(may)}, and this is refused; "
-                "give an address of your trust with --from"
+                f"{_without_query(req.full_url)}: sends on to {_without_query(newurl)[:200]!r}, which is not "
+                f"{' or '.join(may)}, and this is refused; give an address of your trust with --from"
             )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
