@@ -19,7 +19,9 @@ from importlib import import_module
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cloudpickle
 from distributed import Client, SchedulerPlugin, WorkerPlugin
@@ -35,8 +37,20 @@ REFUSED = "cksc-refused"
 # evaluated on the other side; a release may know of no digest
 DIGEST_THERE = 'getattr(__import__("cksc_dist.dist.ship", fromlist=["ship"]), "code_digest", str)()'
 
-_at_work: Counter[str] = Counter()
-"""How many pieces of work each client does now: one may be part of another."""
+
+class _Watch:
+    """What of a client's work goes on: a piece may be part of another, or beside it in another thread."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()  # held while the scheduler is asked: nobody works before workers are judged
+        self.works, self.stands = 0, False
+
+
+_watches: WeakKeyDictionary[Client, _Watch] = WeakKeyDictionary()
+_sending: Counter[str] = Counter()
+"""How many send something of a module by value just now: cloudpickle knows only whether one does."""
+_counting = Lock()
+"""Held while these two are changed, and never while anybody is asked for anything."""
 
 
 def disagree(name: str, mine: str, other: str) -> bool:
@@ -158,23 +172,33 @@ def late_workers_judged(client: Client, here: Mapping[str, str]) -> Iterator[Non
 
     The scheduler must have this package, or have been sent it.
     """
-    _at_work[client.id] += 1
+    with _counting:
+        watch = _watches.setdefault(client, _Watch())
     try:
-        if _at_work[client.id] == 1:
-            package, _, digest = _package()
-            with _by_value():
-                try:
-                    client.register_plugin(_AtTheDoor(client.id, dumps(_Judge(package, digest, here))))
-                except RuntimeError as error:
-                    raise ClusterError(str(error)) from error
+        with watch.lock:
+            watch.works += 1
+            if not watch.stands:
+                _stand(client, here)
+                watch.stands = True
         yield
     finally:
-        _at_work[client.id] -= 1
-        if not _at_work[client.id]:
-            del _at_work[client.id]
-            with suppress(Exception), _by_value():  # the scheduler may be gone, and then there is nothing to tidy up
-                if client.status == "running":
-                    client.run_on_scheduler(_leave, client.id)
+        with watch.lock:
+            watch.works -= 1
+            if not watch.works:
+                watch.stands = False
+                with suppress(Exception), _by_value():  # the scheduler may be gone: then there is nothing to tidy up
+                    if client.status == "running":
+                        client.run_on_scheduler(_leave, client.id)
+
+
+def _stand(client: Client, here: Mapping[str, str]) -> None:
+    """Have workers judged from now on."""
+    package, _, digest = _package()
+    with _by_value():
+        try:
+            client.register_plugin(_AtTheDoor(client.id, dumps(_Judge(package, digest, here))))
+        except RuntimeError as error:
+            raise ClusterError(str(error)) from error
 
 
 @cache  # what runs here does not change any more, whatever happens to the files
@@ -198,8 +222,13 @@ def code_digest() -> str:
 def _by_value() -> Iterator[None]:
     """Pickle what is of this module by value meanwhile."""
     here = __import__(__name__, fromlist=["ship"])
-    cloudpickle.register_pickle_by_value(here)
+    with _counting:
+        _sending[__name__] += 1
+        cloudpickle.register_pickle_by_value(here)
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(here)
+        with _counting:
+            _sending[__name__] -= 1
+            if not _sending[__name__]:  # others of this process may still be sending
+                cloudpickle.unregister_pickle_by_value(here)

@@ -9,16 +9,20 @@ import re
 import subprocess
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import cloudpickle
 import numpy as np
 import pytest
+from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
 from cksc_dist import open_matrix, pairwise_dtw
+from cksc_dist.dist import ship
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Progress
@@ -108,3 +112,92 @@ def test_a_worker_that_dies_while_the_code_is_brought_does_not_end_the_run() -> 
             ClusterError, match=r"worker tcp://10\.0\.0\.8:9000 could not take the code .*(space|other)"
         ):
             send_code(client, ["tcp://10.0.0.7:9000", "tcp://10.0.0.8:9000"])  # type: ignore[arg-type]
+
+
+def test_two_may_send_at_a_time() -> None:
+    first, second = ship._by_value(), ship._by_value()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    try:
+        there = subprocess.run(  # on a side without the package
+            [sys.executable, "-c", PICKLED], input=cloudpickle.dumps(ship._unpack), capture_output=True, check=True
+        )
+        assert there.stdout == b"_unpack"
+    finally:
+        second.__exit__(None, None, None)
+    assert ship.__name__ not in cloudpickle.list_registry_pickle_by_value()
+
+
+PICKLED = (
+    "import sys; sys.modules['cksc_dist'] = None; import pickle; print(pickle.load(sys.stdin.buffer).__name__, end='')"
+)
+
+
+class Door:
+    """In a client's place: notes what is asked of the scheduler, which takes its time, and may fail at first."""
+
+    id, status = "client-1", "running"
+
+    def __init__(self, faults: int = 0) -> None:
+        self.asked: list[str] = []
+        self._faults = faults
+
+    def register_plugin(self, plugin: object) -> None:
+        time.sleep(0.2)
+        self._faults -= 1
+        if self._faults >= 0:
+            raise RuntimeError("the scheduler has lost this client")
+        self.asked.append("stand")
+
+    def run_on_scheduler(self, function: object, *_: object) -> None:
+        time.sleep(0.2)
+        self.asked.append("leave")
+
+
+@pytest.mark.parametrize("faults", [0, 1])
+def test_threads_of_one_client_are_judged_for_as_long_as_one_works(faults: int) -> None:
+    """None works before workers are judged, and none is left alone by another one that fails or ends."""
+    client = Door(faults)
+    seen, failed = [], []
+
+    def work(seconds: float) -> None:
+        try:
+            with ship.late_workers_judged(client, {}):  # type: ignore[arg-type]  # in a client's place
+                seen.append(client.asked[-1:])
+                time.sleep(seconds)
+                seen.append(client.asked[-1:])
+        except ClusterError:
+            failed.append(1)
+
+    threads = [threading.Thread(target=work, args=(seconds,)) for seconds in (0.1, 0.3, 0.6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == faults
+    assert seen == [["stand"]] * 2 * (3 - faults)
+    assert client.asked[-2:] == ["stand", "leave"]  # one that failed may leave before
+    assert client.asked.count("stand") == 1
+
+
+@pytest.mark.slow
+def test_two_clients_of_one_process_at_a_time(tmp_path: Path) -> None:
+    faults: list[BaseException] = []
+
+    def work(address: str) -> None:
+        try:
+            with Client(address, set_as_default=False) as client:
+                for _ in range(10):
+                    with ship.late_workers_judged(client, {}):
+                        pass
+        except BaseException as error:
+            faults.append(error)
+
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=":0") as cluster:
+        threads = [threading.Thread(target=work, args=(cluster.scheduler_address,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert faults == []
