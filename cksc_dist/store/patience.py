@@ -15,10 +15,50 @@ PATIENCE = 120.0
 SAID_FROM = 4.0
 """Seconds of a pause from which on a person should know why nothing happens."""
 
+MOST_SAID = 150
+"""Letters of an error that is told."""
+
 logger = logging.getLogger(__name__)
 
 # what is wrong with the question, and will be so however long one waits
 NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
+
+_CREDENTIALS = (
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, here and on every worker; where you log in for a "
+    "while, log in again"
+)
+_SETTINGS = "mend the settings of AWS: AWS_PROFILE, AWS_DEFAULT_REGION, AWS_ENDPOINT_URL, and the files in ~/.aws"
+_NAME = (
+    "mend the address: it begins with s3://BUCKET/, where BUCKET has 3 to 63 small letters, digits, dots and hyphens"
+)
+
+# by name: the library of S3 need not be there, and has its own kinds for what is wrong before any server is asked
+_NOT_ASKED = {
+    "NoCredentialsError": _CREDENTIALS,
+    "PartialCredentialsError": _CREDENTIALS,
+    "UnknownCredentialError": _CREDENTIALS,
+    "TokenRetrievalError": _CREDENTIALS,
+    "SSOError": _CREDENTIALS,
+    "ProfileNotFound": _SETTINGS,
+    "ConfigNotFound": _SETTINGS,
+    "ConfigParseError": _SETTINGS,
+    "InvalidConfigError": _SETTINGS,
+    "InvalidEndpointConfigurationError": _SETTINGS,
+    "NoRegionError": _SETTINGS,
+    "ParamValidationError": _NAME,
+}
+
+
+def _what_to_set(error: Exception) -> str:
+    """Return what to do about an error of a library that could not ask its server; empty: it is another error."""
+    kinds = (kind for kind in type(error).__mro__ if kind.__module__.split(".")[0] == "botocore")
+    return next((words for kind in kinds if (words := _NOT_ASKED.get(kind.__name__))), "")
+
+
+def _one_line(error: Exception) -> str:
+    """Return what an error says, without the long patterns that names of buckets are compared with."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= MOST_SAID else f"{text[:MOST_SAID]}..."
 
 
 class Waiting:
@@ -35,7 +75,12 @@ class Waiting:
         self._give_up, self._pause, self._said = time.monotonic() + PATIENCE, 0.25, False
 
     def pause(self, error: Exception) -> float:
-        """Return how many seconds to wait before the next attempt, or say that it has been enough."""
+        """Return how many seconds to wait before the next attempt, or say that it has been enough.
+
+        What waiting does not help against is said at once.
+        """
+        if words := _what_to_set(error):
+            raise StoreError(f"{self._url} cannot be asked for ({_one_line(error)}): {words}") from error
         pause, self._pause = self._pause, min(2 * self._pause, 5.0)
         if pause >= SAID_FROM and not self._said:
             self._said = True

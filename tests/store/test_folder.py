@@ -14,6 +14,7 @@ import pytest
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from zarr.storage import FsspecStore
 
 from cksc_dist.errors import StoreError
 from cksc_dist.store import patience
@@ -428,6 +429,51 @@ def test_what_waiting_does_not_mend_is_raised_at_once(server: tuple[Folder, Away
     with pytest.raises(kind):
         server[0]._patiently(action)
     assert len(calls) == 1
+
+
+def of_botocore(name: str, above: type[Exception] = Exception) -> type[Exception]:
+    """Return a kind of error by the name that the library of S3, which need not be there, has for it."""
+    return type(name, (above,), {"__module__": "botocore.exceptions"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (of_botocore("NoCredentialsError"), "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"),
+        (of_botocore("PartialCredentialsError"), "set AWS_ACCESS_KEY_ID"),
+        (of_botocore("SSOTokenLoadError", of_botocore("SSOError")), "log in again"),
+        (of_botocore("ProfileNotFound"), "mend the settings of AWS: AWS_PROFILE"),
+        (of_botocore("ParamValidationError"), "mend the address"),
+    ],
+)
+def test_a_library_that_cannot_ask_its_server_is_not_waited_for(
+    server: tuple[Folder, Away], monkeypatch: pytest.MonkeyPatch, kind: type[Exception], words: str
+) -> None:
+    folder, away = server
+    away.failures, away.kind = 10, kind
+    with pytest.raises(StoreError, match=rf"^memory://server cannot be asked for \(connection refused\): .*{words}"):
+        folder.read("a")
+    assert away.failures == 9
+
+    async def refused(*_: Any, **__: Any) -> None:
+        calls.append(1)
+        raise kind("no\n" * 200)
+
+    calls: list[int] = []
+    monkeypatch.setattr(FsspecStore, "get", refused)
+    with pytest.raises(
+        StoreError, match=rf"^memory:///?server cannot be asked for \(no no .{{,150}}\.\.\.\): .*{words}"
+    ):
+        zarr.open_group(folder.zarr(read_only=True), mode="r")
+    assert calls == [1]
+
+
+def test_the_names_of_errors_are_those_of_the_library() -> None:
+    library = pytest.importorskip("botocore.exceptions")
+    for name in patience._NOT_ASKED:
+        assert issubclass(getattr(library, name), library.BotoCoreError), name
+    assert not patience._what_to_set(library.EndpointConnectionError(endpoint_url="http://host"))
+    assert not patience._what_to_set(library.ReadTimeoutError(endpoint_url="http://host"))
 
 
 def test_a_local_folder_does_not_wait(tmp_path: Path) -> None:
