@@ -10,7 +10,7 @@ import platform
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
@@ -18,7 +18,7 @@ import dask
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist.progress import Progress
-from cksc_dist.dist.ship import DIGEST_THERE, code_digest, disagree, late_workers_judged, send_code
+from cksc_dist.dist.ship import DIGEST_THERE, code_digest, disagree, late_workers_judged, requirements, send_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.machine import memory
 from cksc_dist.maths.threads import resolve_n_jobs
@@ -333,9 +333,12 @@ def have_limits(client: Client) -> bool:
 def _asked(client: Client, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
     """Call a function on every worker, and return what came; a worker may die while it is asked, and is left out."""
     found = client.run(function, *arguments, on_error="return")
-    for value in found.values():
+    for address, value in found.items():
         if isinstance(value, Exception) and not isinstance(value, OSError | TimeoutError):
-            raise value
+            cure = "see its log, and start it again"
+            if isinstance(value, ImportError) and value.name:
+                cure = f"install {value.name.split('.')[0]} there as it is here, and start the worker again"
+            raise ClusterError(f"worker {address} cannot work ({type(value).__name__}: {value}); {cure}") from value
     return {address: value for address, value in found.items() if not isinstance(value, Exception)}
 
 
@@ -350,11 +353,12 @@ def slots_of(client: Client) -> int:
     return int(sum(client.nthreads().values()))
 
 
-# evaluated on the other side, where this package may be missing
-_LOOK = (
-    '{"python": __import__("platform").python_version(), **{name: next((found.version for found in '
-    '__import__("importlib.metadata").metadata.distributions(name=name)), None) for name in NAMES}}'
-).replace("NAMES", repr([*MUST_AGREE, OWN]))
+def _look(names: Iterable[str]) -> str:
+    """Return what is evaluated on the other side, where this package may be missing, to learn versions."""
+    return (
+        '{"python": __import__("platform").python_version(), **{name: next((found.version for found in '
+        '__import__("importlib.metadata").metadata.distributions(name=name)), None) for name in NAMES}}'
+    ).replace("NAMES", repr([*MUST_AGREE, OWN, *names]))
 
 
 def _arithmetic() -> str:
@@ -390,7 +394,7 @@ def check_code(client: Client) -> list[str]:
 
 
 def _check_scheduler(client: Client) -> list[str]:
-    notes, lacks = _compared("the scheduler", client.run_on_scheduler(eval, _LOOK))
+    notes, lacks = _compared("the scheduler", client.run_on_scheduler(eval, _look(())))
     if lacks:
         send_code(client)
         notes.append(f"{OWN} is not installed on the scheduler: its code was sent there")
@@ -398,9 +402,14 @@ def _check_scheduler(client: Client) -> list[str]:
 
 
 def _check_workers(client: Client) -> list[str]:
-    notes, without = [], []
-    for address, versions in _asked(client, eval, _LOOK).items():
+    notes, without, needed = [], [], requirements()
+    for address, versions in _asked(client, eval, _look(needed)).items():
         found, lacks = _compared(f"worker {address}", versions)
+        if missing := [name for name in needed if versions.get(name) is None]:
+            raise ClusterError(
+                f"worker {address} has no {', '.join(missing)}, which {OWN} needs; install there, then start it "
+                f"again: pip install {' '.join(repr(needed[name]) for name in missing)}"
+            )
         notes += found
         without += [address] if lacks else []
     if without:

@@ -10,13 +10,14 @@ this outlives the client.
 from __future__ import annotations
 
 import platform
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
-from importlib.metadata import distributions, version
+from importlib.metadata import distributions, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
@@ -29,7 +30,7 @@ from distributed.protocol.pickle import dumps
 
 from cksc_dist.errors import ClusterError
 
-__all__ = ["DIGEST_THERE", "REFUSED", "code_digest", "disagree", "late_workers_judged", "send_code"]
+__all__ = ["DIGEST_THERE", "REFUSED", "code_digest", "disagree", "late_workers_judged", "requirements", "send_code"]
 
 REFUSED = "cksc-refused"
 """Topic of Dask's events that tells of workers which were sent away."""
@@ -56,6 +57,19 @@ _counting = Lock()
 def disagree(name: str, mine: str, other: str) -> bool:
     """Tell whether two versions may not work on one matrix: of this package any two, of others two minor releases."""
     return other != mine if name == "cksc_dist" else other.split(".")[:2] != mine.split(".")[:2]
+
+
+def requirements() -> dict[str, str]:
+    """Return what this package cannot run without, by name, as its own metadata has it.
+
+    Examples
+    --------
+    >>> requirements()["threadpoolctl"]
+    'threadpoolctl>=3.5'
+    """
+    # with a semicolon comes what only some need, as an extra
+    always = [line for line in requires("cksc_dist") or () if ";" not in line]
+    return {re.split(r"[^\w.-]", line, maxsplit=1)[0]: line for line in always}
 
 
 def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
@@ -106,9 +120,10 @@ class _Judge(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
 
     def __init__(self, package: str, digest: str, here: Mapping[str, str]) -> None:
         self._package, self._digest, self._here = package, digest, dict(here)
+        self._needed = list(requirements())
 
     async def setup(self, worker: Any) -> None:
-        fault = self._other_version()
+        fault = self._other_libraries()
         if not fault:
             if find_spec(self._package) is None:
                 await _fetch(worker)
@@ -120,7 +135,7 @@ class _Judge(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
             worker.loop.add_callback(worker.close, reason=words)
             raise RuntimeError(words)  # into the log of the worker
 
-    def _other_version(self) -> str:
+    def _other_libraries(self) -> str:
         for name, mine in self._here.items():
             found = next((one.version for one in distributions(name=name)), None)
             other = platform.python_version() if name == "python" else found
@@ -128,7 +143,8 @@ class _Judge(WorkerPlugin):  # type: ignore[misc]  # distributed has no types
                 continue  # it will be brought
             if other is None or disagree(name, mine, other):
                 return f"{name} {other}, but the client that works now has {mine}"
-        return ""
+        missing = [name for name in self._needed if next(iter(distributions(name=name)), None) is None]
+        return f"no {', '.join(missing)}, which {self._package} needs" if missing else ""
 
 
 def _package_there() -> Any:

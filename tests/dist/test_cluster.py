@@ -8,6 +8,7 @@ import os
 import platform
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist import cluster as cluster_module
+from cksc_dist.dist import ship
 from cksc_dist.dist.cluster import check_code, connected, have_limits, memory_of_workers, slots_of
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.forecast import forecast
@@ -54,7 +56,7 @@ class OtherSide:
     ) -> None:
         self._code = code_digest() if code is None else code
         self._arithmetic = cluster_module._arithmetic() if arithmetic is None else arithmetic
-        names = ("numpy", "numba", "zarr", "dask", "cksc_dist")
+        names = (*ship.requirements(), "cksc_dist")
         same: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
         same["python"] = platform.python_version()
         self._scheduler = same | (scheduler or {})
@@ -83,8 +85,20 @@ class DyingSide:
 def test_a_worker_that_dies_while_it_is_asked_is_left_out() -> None:
     assert memory_of_workers(DyingSide(OSError("stream is closed"))) == 2**29
     assert memory_of_workers(DyingSide(TimeoutError("timed out"))) == 2**29
-    with pytest.raises(ValueError, match="something else"):
-        memory_of_workers(DyingSide(ValueError("something else")))
+
+
+@pytest.mark.parametrize(
+    ("fault", "cure"),
+    [
+        (ModuleNotFoundError("No module named 'threadpoolctl'", name="threadpoolctl"), "install threadpoolctl there"),
+        (ModuleNotFoundError("No module named 'scipy.linalg'", name="scipy.linalg"), "install scipy there"),
+        (ValueError("something else"), "see its log"),
+    ],
+)
+def test_a_worker_that_cannot_answer_is_named(fault: Exception, cure: str) -> None:
+    words = rf"worker tcp://10\.0\.0\.7:9000 cannot work \({type(fault).__name__}: {fault}\); {cure}"
+    with pytest.raises(ClusterError, match=words):
+        memory_of_workers(DyingSide(fault))
 
 
 class SmallHosts:
@@ -187,6 +201,18 @@ def test_how_a_worker_rounds_is_really_looked_up_there(start: Starter) -> None:
 def test_a_missing_library_is_an_error_that_says_which_and_where() -> None:
     with pytest.raises(ClusterError, match=r"worker tcp://10\.0\.0\.7:9000 has no numba; install numba .* there"):
         check_code(OtherSide(worker={"numba": None}))
+    words = (
+        r"worker tcp://10\.0\.0\.7:9000 has no psutil, threadpoolctl, which cksc_dist needs; install there, then start it "
+        r"again: pip install 'psutil>=\S+' 'threadpoolctl>=\S+'$"
+    )
+    with pytest.raises(ClusterError, match=words):
+        check_code(OtherSide(worker={"threadpoolctl": None, "psutil": None}))
+
+
+def test_what_a_worker_needs_is_what_the_project_says() -> None:
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())["project"]
+    assert list(ship.requirements().values()) == project["dependencies"]
+    assert {"scikit-learn", "google-crc32c", "numpy"} < set(ship.requirements())
 
 
 def test_versions_are_really_looked_up_on_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

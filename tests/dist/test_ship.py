@@ -23,6 +23,7 @@ from distributed.comm.core import CommClosedError
 
 from cksc_dist import open_matrix, pairwise_dtw
 from cksc_dist.dist import ship
+from cksc_dist.dist.cluster import versions_here
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Progress
@@ -54,14 +55,15 @@ def address_in(file: Path) -> str:
 
 
 @pytest.fixture
-def foreign_cluster(tmp_path: Path) -> Iterator[str]:
-    """A scheduler and a worker whose Python has all of this one's packages but this one."""
+def foreign_cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A scheduler and a worker whose Python has all of this one's packages but this one, and one that a test names."""
+    without = ("cksc_dist", *([request.param] if hasattr(request, "param") else []))
     packages = tmp_path / "packages"
     packages.mkdir()
     for name in ("purelib", "platlib"):
         for entry in Path(sysconfig.get_path(name)).iterdir():
-            own = "cksc_dist" in entry.name or entry.suffix == ".pth"
-            if not own and not (packages / entry.name).exists():
+            left_out = any(name in entry.name for name in without) or entry.suffix == ".pth"
+            if not left_out and not (packages / entry.name).exists():
                 (packages / entry.name).symlink_to(entry)
     file = tmp_path / "scheduler.json"
     options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
@@ -96,6 +98,26 @@ def test_code_is_sent_where_it_is_missing(foreign_cluster: str, tmp_path: Path) 
     assert np.array_equal(np.asarray(open_matrix(store)), pairwise_dtw(data))
     for place in ("the scheduler", r"worker tcp://127\.0\.0\.1:\d+"):
         assert any(re.search(f"not installed on {place}: its code was sent there", text) for text in notes.texts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("foreign_cluster", ["threadpoolctl"], indirect=True)
+def test_a_worker_that_lacks_a_library_is_named(foreign_cluster: str, tmp_path: Path) -> None:
+    """Not only those whose versions must agree: it had ended in a traceback."""
+    ingest(make_gestures(n_per_class=3), tmp_path / "store.zarr")
+    words = r"worker tcp://\S+ has no threadpoolctl, which cksc_dist needs; .* pip install 'threadpoolctl>=\S+'$"
+    with pytest.raises(ClusterError, match=words):
+        compute_distances(tmp_path / "store.zarr", run=RunSpec(scheduler=foreign_cluster))
+
+
+@pytest.mark.parametrize("missing", ["", "threadpoolctl"])
+def test_a_worker_that_joins_late_and_lacks_a_library_is_sent_away(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = ship.distributions
+    monkeypatch.setattr(ship, "distributions", lambda name: () if name == missing else there(name=name))
+    found = ship._Judge("cksc_dist", ship.code_digest(), versions_here())._other_libraries()
+    assert found == (f"no {missing}, which cksc_dist needs" if missing else "")
 
 
 def test_a_worker_that_dies_while_the_code_is_brought_does_not_end_the_run() -> None:
