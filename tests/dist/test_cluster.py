@@ -202,8 +202,8 @@ def test_a_missing_library_is_an_error_that_says_which_and_where() -> None:
     with pytest.raises(ClusterError, match=r"worker tcp://10\.0\.0\.7:9000 has no numba; install numba .* there"):
         check_code(OtherSide(worker={"numba": None}))
     words = (
-        r"worker tcp://10\.0\.0\.7:9000 has no psutil, threadpoolctl, which cksc_dist needs; install there, then start it "
-        r"again: pip install 'psutil>=\S+' 'threadpoolctl>=\S+'$"
+        r"worker tcp://10\.0\.0\.7:9000 has no psutil, threadpoolctl, which cksc_dist needs; install there, then "
+        r"start it again: pip install 'psutil>=\S+' 'threadpoolctl>=\S+'$"
     )
     with pytest.raises(ClusterError, match=words):
         check_code(OtherSide(worker={"threadpoolctl": None, "psutil": None}))
