@@ -2,8 +2,8 @@
 
 The only reader of this format in the package. Nothing is ever unpickled. What a file says about its own size is
 compared with the bytes that are there before memory is taken: the length of a header, which NumPy reads before it looks
-how long it is, the shape of an array, and what an archive unpacks to. Text must be text: NumPy keeps any number as a
-letter, and Python fails on it much later.
+how long it is, the shape of an array, also of one without any bytes, and what an archive unpacks to. Text must be text:
+NumPy keeps any number as a letter, and Python fails on it much later.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ __all__ = [
 MOST_HEADER = 2**16
 """Bytes of a header; NumPy writes some hundred."""
 SMALL = 2**25
-"""What takes less memory is no bomb, however well it was packed."""
+"""What takes less memory is no bomb, however well it was packed. The same on every machine: so is what is refused."""
 SWELLING = 20
-"""So many times its size a file may unpack to anyway: measured values are packed to half or a third ..."""
-FREE_SHARE = 16
-"""... but some are nearly all zeros: this part of the memory that is free they may have as well."""
+"""So many times its size a file may unpack to: measured values are packed to half or a third."""
+SERIES = 2**7
+"""Bytes that an entry of the first axis takes beside its values: an id and a label."""
+MOST_EMPTY = 2**16
+"""Places of an array without bytes, which any shape with a side of 0 and any type of no width have."""
 
 
 class Header(NamedTuple):
@@ -59,8 +61,13 @@ class Header(NamedTuple):
 
     @property
     def taken(self) -> int:
-        """Bytes that it takes in memory, where numbers become float64."""
-        return math.prod(self.shape) * max(8, self.dtype.itemsize)
+        """Bytes that it takes in memory, where numbers become float64, and what is on the first axis gets a name."""
+        return math.prod(self.shape) * max(8, self.dtype.itemsize) + SERIES * sum(self.shape[:1])
+
+    @property
+    def places(self) -> int:
+        """Entries, as if no side were 0: whoever walks along another side takes as many steps."""
+        return math.prod(max(1, side) for side in self.shape)
 
 
 def is_npy(handle: BinaryIO) -> bool:
@@ -91,10 +98,17 @@ def read_array(handle: Any, size: int) -> NDArray[Any]:
     header = read_header(handle)
     if header.dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if header.dtype.subdtype is not None:  # which adds sides to the shape
+        raise ValueError("its type is an array of its own")
     there = size - handle.tell()
     if header.size != there:
         raise ValueError(
             f"its shape {header.shape} and type {header.dtype} take {header.size:,} bytes, but {there:,} are there"
+        )
+    if not header.size and header.places > MOST_EMPTY:
+        raise ValueError(
+            f"its shape {header.shape} and type {header.dtype} have {header.places:,} places for no bytes at all, more "
+            f"than {MOST_EMPTY:,}"
         )
     handle.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(handle, allow_pickle=False)
@@ -139,8 +153,9 @@ class Npz:
 
     def check(self, names: Sequence[str]) -> None:
         """Raise a ValueError where some arrays swell as no data does."""
-        if sum(header.taken for _, header in self.headers(names)) > SMALL:
-            check_swelling(self.size(names), self._packed)
+        size = self.size(names)
+        if size > self._packed:  # what is not packed takes as much as it brings
+            check_swelling(size, self._packed, sum(header.taken for _, header in self.headers(names)))
 
     def size(self, names: Sequence[str]) -> int:
         """Return the bytes of some arrays, unpacked."""
@@ -155,15 +170,18 @@ class Npz:
 
 def room(packed: int) -> int:
     """Return how many bytes a file of some may unpack to."""
-    return max(SMALL, SWELLING * packed, free_memory() // FREE_SHARE)
+    return max(SMALL, SWELLING * packed)
 
 
-def check_swelling(size: int, packed: int) -> None:
-    """Raise a ValueError for what swells as no data does: of zeros, a thousand bytes are packed into one."""
-    if size > room(packed):
+def check_swelling(size: int, packed: int, taken: int = 0) -> None:
+    """Raise a ValueError for what swells as no data does: of zeros, a thousand bytes are packed into one.
+
+    ``taken`` is what it takes in memory, where each byte may become a float64.
+    """
+    if size > room(packed) or taken > room(8 * packed):
         raise ValueError(
-            f"its {packed:,} bytes unpack to {size:,}, more than {SWELLING} times as many and a large part of the "
-            "memory that is free; write it again without compression"
+            f"its {packed:,} bytes unpack to {size:,}, more than {SWELLING} times as many, and take "
+            f"{max(size, taken):,} in memory, more than {SMALL:,}; write it again without compression"
         )
 
 

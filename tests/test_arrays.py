@@ -6,6 +6,7 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_STORED
 
 import google_crc32c
 import numpy as np
@@ -23,17 +24,11 @@ from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import KernelCopy
 from cksc_dist.store.manifest import digests_of
-from tests.faults.fuzz_targets import npy
+from tests.faults.fuzz_targets import huge, npy
 from tests.faults.mutators import long_header, zipped
 from tests.memory import little_memory
 
 NAMES = ("values", "offsets", "labels", "X", "y", "D", "film")
-
-
-@pytest.fixture(autouse=True)
-def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose memory is in use."""
-    monkeypatch.setattr(arrays, "FREE_SHARE", 2**60)
 
 
 def checkpoint(folder: Path, content: bytes) -> object:
@@ -113,7 +108,7 @@ def test_zeros_that_were_packed_to_a_thousandth_are_refused(tmp_path: Path) -> N
     for what in ("series", "a matrix", "a checkpoint", "shared arrays"):
         with little_memory(2**21), pytest.raises(CkscError) as caught:
             ARCHIVES[what](tmp_path, content)
-        told = "more than 20 times as many and a large part of the memory that is free; write it again without comp"
+        told = "more than 33,554,432; write it again without compression"
         assert told in str(caught.value) or what in ("a checkpoint", "shared arrays")
     film = put(tmp_path / "film.npz", bomb(film=np.zeros((4, 2**11, 2**13), np.uint8)))
     with little_memory(2**21), pytest.raises(CkscError, match=r"unpack to 67,108,9.., more than 20 times as many"):
@@ -130,18 +125,57 @@ def test_bytes_count_for_the_floats_that_they_become(tmp_path: Path) -> None:
         read(put(tmp_path / "d.npz", content))
 
 
-def test_what_is_nearly_all_zeros_is_taken_where_there_is_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_that_is_free_is_no_reason_to_believe_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.zeros((4, 2**19, 3))
     X[:, 0] = 1.0
     path = put(tmp_path / "zeros.npz", bomb(X=X, y=np.arange(4)))
-    monkeypatch.setattr(arrays, "FREE_SHARE", 16)
-    monkeypatch.setattr(arrays, "free_memory", lambda: 2**31)
-    assert read(path).values.nbytes == X.nbytes
-    monkeypatch.setattr(arrays, "free_memory", lambda: 2**28)
-    with pytest.raises(CkscError, match="more than 20 times as many and a large part of the memory that is free"):
+    monkeypatch.setattr(arrays, "free_memory", lambda: 2**40)
+    with little_memory(2**21), pytest.raises(CkscError, match="more than 20 times as many, and take 50,332,"):
         read(path)
+
+
+def test_the_ids_of_many_short_series_count(tmp_path: Path) -> None:
+    content = bomb(X=np.zeros((2**20, 1, 1), np.int8), y=np.zeros(2**20, np.int8))
+    assert len(content) < 10_000
+    with little_memory(2**21), pytest.raises(CkscError, match=r"unpack to 2,097,408, .* and take 28"):
+        read(put(tmp_path / "d.npz", content))
+
+
+EMPTY = [
+    *(((10**7, 0, 3), "<f8"), ((10**12, 0, 3), "<f8"), ((0, 2**40), "<i8"), ((10**8,), "<U0")),
+    ((2**62, 2**62), "|S0"),
+]
+
+
+@pytest.mark.parametrize(("shape", "descr"), EMPTY, ids=str)
+def test_a_shape_without_bytes_is_not_believed(tmp_path: Path, shape: tuple[int, ...], descr: str) -> None:
+    vast = huge(shape, descr)
+    for load in (lambda: unpack_npy(vast), lambda: unpack_npz(zipped([("x.npy", vast)], ZIP_STORED))):
+        with little_memory(2**20), pytest.raises(ValueError, match=r"places for no bytes at all, more than 65,536"):
+            load()
+    ragged = {"values": np.ones((3, 1)), "offsets": np.array([0, 3]), "labels": np.array(["a"])}
+    equal = {"X": np.ones((1, 3, 1)), "y": np.arange(1)}
+    for spoilt in ("values", "offsets", "labels", "ids", "dim_names", "X", "y"):
+        good = {name: npy(array) for name, array in (equal if spoilt in "Xy" else ragged).items()}
+        members = [(f"{name}.npy", content) for name, content in (good | {spoilt: vast}).items()]
+        with little_memory(2**20), pytest.raises(CkscError, match="places for no bytes at all"):
+            read(put(tmp_path / "d.npz", zipped(members)))
+    for single in SINGLE.values():
+        with little_memory(2**20), pytest.raises(CkscError):
+            single(tmp_path, vast)
+
+
+def test_small_arrays_without_bytes_are_read() -> None:
+    for array in (np.zeros(0), np.zeros((0, 3)), np.zeros((40, 0, 3)), np.zeros((0, 2**16), np.int8)):
+        assert unpack_npy(npy(array)).shape == array.shape
+    assert unpack_npy(huge((3,), "<U0")).tolist() == ["", "", ""]
+
+
+def test_a_type_that_is_an_array_is_refused() -> None:
+    descr = "('<f8', (1000000000, 0))"
+    content = huge((1,), "<f8").replace(b"'<f8'", descr.encode()).replace(b" " * (len(descr) - 5) + b"\n", b"\n")
+    with little_memory(2**20), pytest.raises(ValueError, match="its type is an array of its own"):
+        unpack_npy(content)
 
 
 def test_files_of_this_package_are_never_packed() -> None:

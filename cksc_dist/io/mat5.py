@@ -3,7 +3,8 @@
 SciPy looks up a type by the number in a tag without checking it: one damaged byte can end the process instead
 of raising. Here every tag is walked once: known types in their places, sizes within their parent, as many
 cells and fields as the shape says. Compressed elements carry a checksum, which is checked on the way; what they unpack
-to is counted before memory is taken for all of it, since SciPy unpacks it again.
+to is counted before memory is taken for all of it, since SciPy unpacks it again. A shape must have its bytes: SciPy
+fills text that is empty, and structs without fields, up to the shape that they declare.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
 _LETTERS = _NUMBERS | {16, 17, 18}
 _CELL, _STRUCT, _CHAR, _SPARSE = 1, 2, 4, 5
 _NUMERIC_CLASSES = range(6, 16)
+_FEW = 2**12
+"""Entries that need no bytes: a side may be 0, and a struct may have no fields."""
 
 
 def check_structure(content: bytes, most: int = sys.maxsize) -> None:
@@ -92,6 +95,10 @@ def _check_matrix(body: memoryview, order: str) -> None:
     shape = struct.unpack(f"{order}{len(elements[1][1]) // 4}I", elements[1][1])
     kind, is_complex = flags & 0xFF, bool(flags & 0x800)
     rest = elements[3:]
+    if kind != _SPARSE:  # of which SciPy makes no more than its numbers
+        count = math.prod(max(1, side) for side in shape)
+        held = sum(len(data) for _, data in rest)
+        _require(count <= max(_FEW, held), f"a shape of {count:,} entries with {held:,} bytes for them")
     if kind in _NUMERIC_CLASSES:
         good = len(rest) == 1 + is_complex and all(code in _NUMBERS for code, _ in rest)
         _require(good, "the numbers of a matrix")

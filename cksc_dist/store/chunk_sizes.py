@@ -44,6 +44,9 @@ def chunks_of(key: str, metadata: dict[str, Any]) -> Chunks | None:
     packings = [name for name in names if name in _PACKINGS]
     if len(packings) > 1:
         raise ValueError(f"{key} asks for several codecs that unpack, which is not done by this package")
+    # of packed text, nobody could tell how many pieces it says it has before they are made
+    if ("vlen-utf8" in names) != (kind == "string") or (kind == "string" and packings):
+        raise ValueError(f"{key} asks for packed text, or for numbers as text, which is not written by this package")
     try:
         values = math.prod(metadata["chunk_grid"]["configuration"]["chunk_shape"])
         size = None if kind == "string" else values * int(number[1] if number else 8) // 8

@@ -157,7 +157,6 @@ def _quick_place() -> str | None:
 
 def _fuzz(home: Path, pieces: Sequence[Piece], seed: int) -> None:
     """Fuzz in this process, and write down how far it is."""
-    from cksc_dist import arrays
     from tests.faults.fuzz_guard import Guard, memory_limited
     from tests.faults.fuzz_targets import ALL
 
@@ -165,7 +164,6 @@ def _fuzz(home: Path, pieces: Sequence[Piece], seed: int) -> None:
     with (home / "at").open("r+b") as file:
         at = mmap.mmap(file.fileno(), 18)  # a call of the system for each execution would take as long as a reader
     guard = Guard()
-    arrays.FREE_SHARE = 2**60  # what a machine has to spare is nothing that can be compared
     for k, (target, first, count) in enumerate(pieces):
         box = home / f"box{k}"
         box.mkdir()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import struct
 import zipfile
 from collections.abc import Sequence
 from functools import cache
@@ -15,7 +16,9 @@ import numpy as np
 import zarr
 from zarr.codecs import BloscCodec, ZstdCodec
 
-__all__ = ["NAMES", "NUMBERS", "bomb_npz", "long_header", "spoil", "spoil_json", "swell_array", "zipped"]
+__all__ = [
+    *("NAMES", "NUMBERS", "bomb_npz", "long_header", "mat_variable", "spoil", "spoil_json", "swell_array", "zipped"),
+]
 
 SWOLLEN = 2**28
 """Bytes that a bomb unpacks to."""
@@ -136,6 +139,17 @@ def zipped(members: Sequence[tuple[str, bytes]], packing: int = zipfile.ZIP_DEFL
 def long_header(length: int, there: int | None = None) -> bytes:
     """Return an array in NumPy's format with a header of blanks, not all of which need be there."""
     return b"\x93NUMPY\x02\x00" + length.to_bytes(4, "little") + b" " * (length if there is None else there)
+
+
+def mat_variable(name: str, kind: int, shape: Sequence[int], *elements: tuple[int, bytes]) -> bytes:
+    """Return a variable of a MATLAB 5 file: its class, its shape, and type and bytes of each element."""
+    head = ((6, struct.pack("<II", kind, 0)), (5, struct.pack(f"<{len(shape)}I", *shape)), (1, name.encode()))
+    body = b"".join(_element(code, data) for code, data in (*head, *elements))
+    return _element(14, body)
+
+
+def _element(code: int, data: bytes) -> bytes:
+    return struct.pack("<II", code, len(data)) + data + bytes(-len(data) % 8)
 
 
 @cache

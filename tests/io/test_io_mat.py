@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy.io import savemat
 
-from cksc_dist import arrays
 from cksc_dist.errors import ReadError
 from cksc_dist.io import read, read_mat
+from tests.faults.mutators import mat_variable
 from tests.memory import little_memory
 
 
@@ -135,8 +136,7 @@ def test_a_file_that_is_not_there(file: Path) -> None:
         read_mat(file)
 
 
-def test_what_unpacks_to_a_thousand_times_its_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "FREE_SHARE", 2**60)  # no memory to spare
+def test_what_unpacks_to_a_thousand_times_its_bytes_is_refused(tmp_path: Path) -> None:
     cells = np.empty(2, dtype=object)
     cells[:] = [{"data": np.zeros((2**19, 8)), "class": 1}, {"data": np.ones((3, 8)), "class": 2}]
     savemat(tmp_path / "a.mat", {"data_all": cells}, do_compression=True)
@@ -145,3 +145,31 @@ def test_what_unpacks_to_a_thousand_times_its_bytes_is_refused(tmp_path: Path, m
         read_mat(tmp_path / "a.mat")
     savemat(tmp_path / "a.mat", {"data_all": cells})
     assert len(read_mat(tmp_path / "a.mat")) == 2
+
+
+EMPTY: dict[str, tuple[int, tuple[tuple[int, bytes], ...]]] = {
+    "text": (4, ((16, b""),)),
+    "a letter": (4, ((16, b"a"),)),
+    "numbers": (6, ((9, b""),)),
+    "a struct without fields": (2, ((5, struct.pack("<I", 32)), (1, b""))),
+    "a cell": (1, ()),
+    "an object": (3, ((1, b"name"), (5, struct.pack("<I", 32)), (1, b"a" + bytes(31)))),
+}
+"""Of each kind of variable, its number, and elements that hold nothing."""
+
+
+@pytest.mark.parametrize("what", EMPTY)
+@pytest.mark.parametrize("shape", [(1, 3 * 10**8), (3 * 10**8, 0)], ids=str)
+def test_a_shape_without_its_bytes_is_not_believed(file: Path, what: str, shape: tuple[int, int]) -> None:
+    savemat(file, {"data_all": signs([1, 2])})
+    kind, elements = EMPTY[what]
+    file.write_bytes(file.read_bytes() + mat_variable("list_labels", kind, shape, *elements))
+    with little_memory(2**22), pytest.raises(ReadError, match=r"damaged: (a shape of 300,000,000 entries|0 cells)"):
+        read_mat(file)
+
+
+def test_empty_text_and_numbers_are_read(tmp_path: Path) -> None:
+    cells = np.empty(1, dtype=object)
+    cells[:] = [{"data": np.ones((3, 2)), "class": 1, "note": "", "more": np.zeros((0, 40)), "letters": "é😀"}]
+    savemat(tmp_path / "a.mat", {"data_all": cells})
+    assert len(read_mat(tmp_path / "a.mat")) == 1

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 import zarr
+from numcodecs import Zstd
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from cksc_dist import open_matrix
@@ -169,9 +170,22 @@ def test_text_that_says_it_has_many_pieces(store: Path) -> None:
         open_series(Folder(store)).ids  # noqa: B018
 
 
+def test_text_that_was_packed_is_refused(store: Path) -> None:
+    group = zarr.open_group(store, path="series", mode="r+")
+    array = group.create_array("row", shape=(6,), chunks=(6,), dtype=str, compressors=[ZstdCodec()], overwrite=True)
+    array[...] = np.array(list("abcdef"), object)
+    chunk = store / "series" / "row" / "c" / "0"
+    chunk.write_bytes(Zstd().encode((5 * 10**8).to_bytes(4, "little")))
+    assert chunk.stat().st_size < 20
+    sign(store)
+    with little_memory(2**24), pytest.raises(StoreError, match=r"series/row/zarr.json asks for packed text"):
+        open_series(Folder(store)).ids  # noqa: B018
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
+        ({"codecs": [{"name": "vlen-utf8"}]}, "asks for packed text, or for numbers as text"),
         ({"data_type": {"name": "fixed_length_utf32", "configuration": {"length_bytes": 2**30}}}, "asks for the type"),
         ({"data_type": "r8589934592"}, "asks for the type 'r8589934592'"),
         ({"codecs": ["bytes", {"name": "gzip", "configuration": {"level": 1}}]}, "asks for the codec 'gzip'"),
