@@ -12,7 +12,7 @@ import pytest
 import cksc_dist
 
 PACKAGE = Path(cksc_dist.__file__).parent
-BASE = {"errors", "spec", "series", "processes", "machine", "arrays"}
+BASE = {"errors", "spec", "series", "processes", "machine", "arrays", "files"}
 
 # what each part may import of this package, besides itself
 MAY_IMPORT: dict[str, set[str]] = {
@@ -22,6 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "processes": set(),
     "machine": set(),
     "arrays": {"series", "machine"},
+    "files": set(),
     "maths": BASE,
     "io": BASE | {"maths"},
     "store": BASE | {"maths"},
@@ -44,6 +45,7 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "processes": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "machine": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "arrays": CLUSTER | STORAGE | LEARNING | {"numba", "scipy"},
+    "files": CLUSTER | STORAGE | LEARNING | {"numba", "scipy", "numpy"},
     "maths": CLUSTER | STORAGE | LEARNING,
     "io": CLUSTER | STORAGE | LEARNING,
     "store": CLUSTER | LEARNING,

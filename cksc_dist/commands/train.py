@@ -14,6 +14,7 @@ from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.errors import InputError, ReadError
+from cksc_dist.files import plain_only
 from cksc_dist.io.text import quote
 from cksc_dist.models.training import Place, Training, held_out_accuracy, train
 from cksc_dist.series import UNKNOWN, have_labels
@@ -114,7 +115,7 @@ def _read_rows(path: Path, matrix: DistanceMatrix) -> Index:
     """
     if path.suffix == ".npy":
         try:
-            with path.open("rb") as file:
+            with open(path, "rb", opener=plain_only) as file:
                 found = np.unique(positions(len(matrix), load_npy(file)))
         except ValueError as error:
             raise ReadError(path, f"is no array of positions, nor a mask ({error})") from error

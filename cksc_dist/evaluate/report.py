@@ -25,6 +25,7 @@ from cksc_dist.evaluate.page import Cell, Picture, cards, definitions, details, 
 from cksc_dist.evaluate.paper import TABLE2
 from cksc_dist.evaluate.results import Evaluation, find_evaluations
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
+from cksc_dist.files import plain_only
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import is_store
@@ -102,7 +103,7 @@ def _sources(shown: Sequence[tuple[Folder, Evaluation]], *words: str) -> str:
 
 def _ends_with(path: Path, mark: str) -> bool:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=plain_only) as file:  # a pipe has nothing yet
             file.seek(-len(mark), os.SEEK_END)
             return file.read() == mark.encode()
     except OSError:  # it is not there, or is shorter

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
 
 from cksc_dist.errors import ReadError
+from cksc_dist.files import plain_only
 from cksc_dist.io.mat5 import check_structure
 from cksc_dist.series import SeriesSet
 
@@ -25,7 +26,8 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 def _checked_content(path: Path) -> bytes:
     """Return the bytes of a MATLAB file whose structure is sound."""
     try:
-        content = path.read_bytes()
+        with open(path, "rb", opener=plain_only) as handle:
+            content = handle.read()
     except OSError as error:
         raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
     if content.startswith((b"MATLAB 7.3", _HDF5)):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.arrays import is_npy, load_npz
 from cksc_dist.errors import InputError, ReadError
+from cksc_dist.files import plain_only
 from cksc_dist.series import SeriesSet
 
 __all__ = ["read_npz", "write_npz"]
@@ -27,7 +28,7 @@ _KEYS = ("values", "offsets", "labels", "ids", "dim_names", "X", "y")
 def _load(path: Path) -> dict[str, NDArray[Any]]:
     """Return the arrays of an archive that belong to one of the forms; never unpickles."""
     try:
-        with path.open("rb") as handle:
+        with open(path, "rb", opener=plain_only) as handle:
             if is_npy(handle):
                 raise ReadError(path, f"is a single array (.npy); {_FORMS}")
             arrays, found = load_npz(handle, _KEYS)
@@ -56,7 +57,7 @@ def _numbers(arrays: dict[str, NDArray[Any]], key: str, ndims: tuple[int, int], 
     array = arrays[key]
     if array.ndim not in ndims or array.dtype.kind not in "fiub":
         raise ReadError(path, f"{key} has shape {array.shape} and type {array.dtype}; {_FORMS}")
-    values = array.astype(np.float64)
+    values = array.astype(np.float64, copy=False)
     return values if values.ndim == max(ndims) else values[..., None]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError, ReadError
+from cksc_dist.files import plain_only
 
 __all__ = ["Missing", "check_missing", "fill_missing", "parse_dimensions", "quote", "statements"]
 
@@ -33,7 +34,7 @@ def statements(path: Path) -> Iterator[tuple[int, str]]:
     """Yield number and stripped text of each line that is neither blank nor a comment (``#``, ``%``)."""
     try:
         # Comments of archive files come in any encoding; only what is read as data has to be UTF-8.
-        with path.open(encoding="utf-8-sig", errors="surrogateescape") as handle:
+        with open(path, encoding="utf-8-sig", errors="surrogateescape", opener=plain_only) as handle:
             for line, raw in enumerate(handle, start=1):
                 text = raw.strip()
                 if not text or text[0] in "#%":

@@ -23,7 +23,7 @@ from urllib.request import url2pathname
 
 from cksc_dist.errors import StoreError
 from cksc_dist.processes import PARTIAL, is_abandoned
-from cksc_dist.store.local_files import path_below, put
+from cksc_dist.store.local_files import open_stored, path_below, put
 from cksc_dist.store.patience import NOT_AWAY, Waiting
 from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore, check_assertions
 
@@ -109,7 +109,8 @@ class Folder:
         """Return the content of a file, None where there is none."""
         try:
             if self.local is not None:
-                return (self.local / key).read_bytes()
+                with open_stored(self.local / key) as file:
+                    return file.read()
             content: bytes = self._patiently(lambda: self._fs.cat_file(f"{self._root}/{key}"))
             return content
         except (FileNotFoundError, NotADirectoryError):
@@ -118,7 +119,7 @@ class Folder:
     def read_range(self, key: str, start: int, count: int) -> bytes:
         """Return some bytes of a file; none or fewer where there are not as many."""
         if self.local is not None:
-            with suppress(FileNotFoundError), (self.local / key).open("rb") as file:
+            with suppress(FileNotFoundError), open_stored(self.local / key) as file:
                 file.seek(start)
                 return file.read(count)
             return b""

@@ -35,6 +35,7 @@ from cksc_dist.errors import StoreError
 from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.local_files import open_stored
 from cksc_dist.store.manifest import differing, digests_of
 
 __all__ = ["KernelCopy", "copy_folder", "copy_key", "drop_copy", "find_copies"]
@@ -351,14 +352,14 @@ class _OpenFiles:
     def read(self, path: str, start: int, content: NDArray[np.uint8]) -> int:
         """Fill an array from a place in a file, and return how many bytes there were."""
         if not hasattr(os, "preadv"):
-            with open(path, "rb", buffering=0) as file:
+            with open_stored(path) as file:
                 file.seek(start)
                 return file.readinto(content.data)
         with self._lock:
             number = self._open.get(path)
             if number is None and len(self._open) < MOST_OPEN:
-                number = self._open[path] = os.open(path, os.O_RDONLY)
-        own = os.open(path, os.O_RDONLY) if number is None else number
+                number = self._open[path] = _number_of(path)
+        own = _number_of(path) if number is None else number
         try:
             got = 0
             while got < len(content) and (more := os.preadv(own, [content.data[got:]], start + got)):
@@ -377,6 +378,12 @@ class _OpenFiles:
     def __del__(self) -> None:
         for number in (*self._open.values(), *self._forgotten):
             os.close(number)
+
+
+def _number_of(path: str) -> int:
+    """Open a file, and return its number, which is the caller's to close."""
+    with open_stored(path) as file:
+        return os.dup(file.fileno())
 
 
 def _is_whole(content: NDArray[np.uint8]) -> bool:

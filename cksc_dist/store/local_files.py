@@ -7,6 +7,7 @@ leaves the old one or the new one. What is new may be lost then, or be empty, an
 from __future__ import annotations
 
 import glob
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,9 +15,10 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from cksc_dist.errors import InputError, StoreError
+from cksc_dist.files import NotPlainError, check_plain, plain_only
 from cksc_dist.processes import is_abandoned, unfinished
 
-__all__ = ["check_output", "path_below", "put", "replacing", "sync_folder", "sync_tree"]
+__all__ = ["check_output", "check_stored", "open_stored", "path_below", "put", "replacing", "sync_folder", "sync_tree"]
 
 
 FOR_USERS = (".html", ".jsonl", ".txt")
@@ -37,6 +39,29 @@ def path_below(top: Path, key: str) -> Path:
                 "the other disk there), and run the same command again"
             )
     return top / key
+
+
+def open_stored(path: str | Path) -> io.BufferedReader:
+    """Open a file of a store for reading; a StoreError tells of a pipe or a device in its place."""
+    try:
+        return open(path, "rb", opener=plain_only)
+    except NotPlainError as error:
+        raise _not_plain(path) from error
+
+
+def check_stored(path: str | Path) -> None:
+    """Raise a StoreError where a pipe or a device is in the place of a file that others will open."""
+    try:
+        check_plain(path)
+    except NotPlainError as error:
+        raise _not_plain(path) from error
+
+
+def _not_plain(path: str | Path) -> StoreError:
+    return StoreError(
+        f"{path} is a pipe or a device, and no plain file; remove it, and restore the file from a copy or run the "
+        "command again that made it"
+    )
 
 
 def put(top: Path, key: str, content: Any, *, durable: bool = False, new: bool = False) -> bool:

@@ -265,8 +265,8 @@ def _attributes(path: Path) -> dict[str, Any]:
         with suppress(StoreError):
             return _pointer(Folder(path))
     try:
-        return _parsed((path / "zarr.json").read_bytes())
-    except OSError:
+        return _parsed(Folder(path).read("zarr.json"))
+    except (OSError, StoreError):
         return {}
 
 
@@ -369,8 +369,8 @@ def _read_group(name: object, place: Folder, digest: str | None) -> Model:
         check_held(sum(map(taken, stored.values())), lambda: place.files("").values())
         arrays = {key: _whole(array) for key, array in stored.items()}
         found = _digest(arrays, settings)
-    except StoreError:
-        raise  # the store is away, which is no damage
+    except (StoreError, MemoryError):
+        raise  # the store is away, or too little memory is there: this is no damage
     except Exception as error:  # damage shows in many ways: a checksum, a missing file, a broken header
         raise ModelFileError(f"{name} is damaged ({str(error)[:300]}); save the model again") from error
     if found != digest:

@@ -21,7 +21,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from cksc_dist.errors import CkscError
 from cksc_dist.store.chunk_sizes import Chunks, check_chunk, chunks_of
-from cksc_dist.store.local_files import path_below, put
+from cksc_dist.store.local_files import check_stored, path_below, put
 from cksc_dist.store.patience import NOT_AWAY, Waiting
 
 __all__ = ["PlainFsspecStore", "PlainLocalStore", "check_assertions", "check_metadata"]
@@ -157,11 +157,17 @@ class PlainLocalStore(_Looked, LocalStore):
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
         """Return what is under a key, None where there is nothing or what may not be read."""
-        return None if _is_old(key) else self._checked(key, await super().get(key, *args, **options))
+        if _is_old(key):
+            return None
+        await asyncio.to_thread(check_stored, self.root / key)
+        return self._checked(key, await super().get(key, *args, **options))
 
     def get_sync(self, key: str, **options: Any) -> Any:
         """Do the same at once."""
-        return None if _is_old(key) else self._checked(key, super().get_sync(key, **options))
+        if _is_old(key):
+            return None
+        check_stored(self.root / key)
+        return self._checked(key, super().get_sync(key, **options))
 
 
 class PlainFsspecStore(_Looked, FsspecStore):
