@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt as interrupt:
             print("cksc: interrupted; what is done in a store is kept", file=sys.stderr)
             return exit_code(interrupt)
-        except (CkscError, OSError) as error:
+        except (CkscError, OSError, MemoryError) as error:
             if options.debug:
                 print(no_controls(traceback.format_exc()), end="", file=sys.stderr)
             print(f"cksc: error: {in_words(error)}", file=sys.stderr)

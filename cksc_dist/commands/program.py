@@ -49,6 +49,12 @@ def prepared() -> Iterator[None]:
 
 def in_words(error: Exception) -> str:
     """Return what is wrong and, where the operating system says it, what to do."""
+    if isinstance(error, MemoryError):
+        return no_controls(
+            f"memory ran out{f' ({error})' if str(error) else ''}; end other programs, give it a machine with more, or "
+            "give it less to do: fewer workers, threads or series at a time, a smaller --memory; what is done in a "
+            "store is kept"
+        )
     from cksc_dist.store.trouble import advice  # seldom needed
 
     words = advice(error) if isinstance(error, OSError) else ""
@@ -60,7 +66,7 @@ def run_job(name: str, work: Callable[[], None]) -> int:
     with prepared():
         try:
             work()
-        except (CkscError, OSError) as error:
+        except (CkscError, OSError, MemoryError) as error:
             print(f"{name}: error: {in_words(error)}", file=sys.stderr)
             return EXIT_ERROR
         except KeyboardInterrupt as interrupt:
