@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
@@ -23,12 +23,14 @@ from cksc_dist.machine import free_memory
 from cksc_dist.series import is_text
 
 __all__ = [
+    "MOST_EMPTY",
     "Header",
     "Npz",
     "check_swelling",
     "is_npy",
     "load_npy",
     "load_npz",
+    "places",
     "read_array",
     "read_header",
     "room",
@@ -64,10 +66,16 @@ class Header(NamedTuple):
         """Bytes that it takes in memory, where numbers become float64, and what is on the first axis gets a name."""
         return math.prod(self.shape) * max(8, self.dtype.itemsize) + SERIES * sum(self.shape[:1])
 
-    @property
-    def places(self) -> int:
-        """Entries, as if no side were 0: whoever walks along another side takes as many steps."""
-        return math.prod(max(1, side) for side in self.shape)
+
+def places(shape: Iterable[int]) -> int:
+    """Return the entries of an array, as if no side were 0: whoever walks along another side takes as many steps.
+
+    Examples
+    --------
+    >>> places((4, 3)), places((10**9, 0)), places(())
+    (12, 1000000000, 1)
+    """
+    return math.prod(max(1, side) for side in shape)
 
 
 def is_npy(handle: BinaryIO) -> bool:
@@ -105,10 +113,10 @@ def read_array(handle: Any, size: int) -> NDArray[Any]:
         raise ValueError(
             f"its shape {header.shape} and type {header.dtype} take {header.size:,} bytes, but {there:,} are there"
         )
-    if not header.size and header.places > MOST_EMPTY:
+    if not header.size and places(header.shape) > MOST_EMPTY:
         raise ValueError(
-            f"its shape {header.shape} and type {header.dtype} have {header.places:,} places for no bytes at all, more "
-            f"than {MOST_EMPTY:,}"
+            f"its shape {header.shape} and type {header.dtype} have {places(header.shape):,} places for no bytes at "
+            f"all, more than {MOST_EMPTY:,}"
         )
     handle.seek(0)
     array: NDArray[Any] = np.lib.format.read_array(handle, allow_pickle=False)

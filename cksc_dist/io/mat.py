@@ -96,7 +96,7 @@ def _read_struct(cell: Any, path: Path, i: int) -> tuple[NDArray[np.float64], in
         raise ReadError(path, f"data_all{{{i + 1}}}.data has a NaN or infinite value; fill or remove it")
     if number.size != 1 or number.dtype.kind not in "fiu" or not float(number.item()).is_integer():
         raise ReadError(path, f"data_all{{{i + 1}}}.class is no whole number; number the classes 1, 2, ...")
-    return values.astype(np.float64), int(number.item())
+    return values.astype(np.float64, copy=False), int(number.item())
 
 
 def _class_names(array: NDArray[Any]) -> list[str] | None:

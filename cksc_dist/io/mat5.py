@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 
-from cksc_dist.arrays import room
+from cksc_dist.arrays import places, room
 
 __all__ = ["check_structure"]
 
@@ -96,7 +96,7 @@ def _check_matrix(body: memoryview, order: str) -> None:
     kind, is_complex = flags & 0xFF, bool(flags & 0x800)
     rest = elements[3:]
     if kind != _SPARSE:  # of which SciPy makes no more than its numbers
-        count = math.prod(max(1, side) for side in shape)
+        count = places(shape)
         held = sum(len(data) for _, data in rest)
         _require(count <= max(_FEW, held), f"a shape of {count:,} entries with {held:,} bytes for them")
     if kind in _NUMERIC_CLASSES:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from cksc_dist.arrays import MOST_EMPTY, places
+
 __all__ = ["Chunks", "check_chunk", "check_held", "chunks_of", "taken"]
 
 SMALL = 2**25
@@ -48,10 +50,13 @@ def chunks_of(key: str, metadata: dict[str, Any]) -> Chunks | None:
     if ("vlen-utf8" in names) != (kind == "string") or (kind == "string" and packings):
         raise ValueError(f"{key} asks for packed text, or for numbers as text, which is not written by this package")
     try:
+        hollow = 0 in metadata["shape"] and places(metadata["shape"]) > MOST_EMPTY
         values = math.prod(metadata["chunk_grid"]["configuration"]["chunk_shape"])
         size = None if kind == "string" else values * int(number[1] if number else 8) // 8
     except (LookupError, TypeError):
         return None
+    if hollow:  # no file tells how long its other sides are
+        raise ValueError(f"{key} asks for the shape {metadata['shape']!r:.50}, which has no values but many places")
     return Chunks(values, size, "".join(packings))
 
 

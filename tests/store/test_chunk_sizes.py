@@ -88,6 +88,15 @@ def test_a_small_model_that_asks_for_much(tmp_path: Path, how: str) -> None:
         read_model(tmp_path / "m")
 
 
+@pytest.mark.parametrize("shape", [(10**7, 0, 3), (0, 10**12)], ids=str)
+def test_a_model_with_long_sides_beside_one_of_0(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    write_model(tmp_path / "m", "CKSC", {"x": np.zeros(shape)}, {})
+    with little_memory(2**22), pytest.raises(ModelFileError, match=r"m is damaged \(x/zarr.json asks for the shape"):
+        read_model(tmp_path / "m")
+    write_model(tmp_path / "m", "CKSC", {"x": np.zeros((0, 3))}, {})
+    assert read_model(tmp_path / "m")[1]["x"].shape == (0, 3)
+
+
 def test_a_model_of_many_arrays_counts_as_one(tmp_path: Path) -> None:
     write_model(tmp_path / "m", "CKSC", {f"x{k}": np.arange(3.0) for k in range(9)}, {})
     for k in range(9):
