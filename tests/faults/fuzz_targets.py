@@ -40,7 +40,20 @@ from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.kernel_copy import KernelCopy, find_copies
 from cksc_dist.store.metadata import restore_metadata
 from cksc_dist.store.series_files import open_series
-from tests.faults.mutators import NAMES, NUMBERS, bomb_npz, long_header, spoil, spoil_json, swell_array, zipped
+from tests.faults.mutators import (
+    NAMES,
+    NUMBERS,
+    VAST,
+    bomb_npz,
+    hollow_array,
+    long_header,
+    spoil,
+    spoil_json,
+    swell_array,
+    swell_text,
+    vast_variable,
+    zipped,
+)
 from tests.small_stores import files_below, made_series
 
 __all__ = ["ALL", "TARGETS", "Target"]
@@ -91,8 +104,8 @@ class Target:
         Folder that the target may write to.
     """
 
-    share = 1.0
-    """Of all executions, relatively: quick readers get more."""
+    share = 1
+    """Of a thousand executions: quick readers get more, slow ones enough to tell: 20 (texts, the slowest, 5)."""
 
     def __init__(self, box: Path) -> None:
         self.box = box
@@ -116,7 +129,7 @@ class Target:
 
 
 class Ts(Target):
-    share = 550
+    share = 220
     name, corpus, tokens = "taps.ts", TS, TS_TOKENS
 
     def execute(self, rng: Random) -> bool:
@@ -126,12 +139,12 @@ class Ts(Target):
 
 
 class Arff(Ts):
-    share = 300
+    share = 200
     name, corpus, tokens = "taps.arff", ARFF, ARFF_TOKENS
 
 
 class UtKinect(Target):
-    share = 40
+    share = 60
 
     def prepare(self) -> None:
         (self.box / "joints").mkdir()
@@ -208,6 +221,8 @@ def spoil_npy(rng: Random, content: bytes) -> bytes:
     if rng.random() < 0.1:
         if rng.random() < 0.2:
             return long_header(rng.choice((2**16, 2**16 + 1, 2**24)))
+        if rng.random() < 0.5:  # which may be as many bytes as it says: none
+            return huge(rng.choice(VAST), rng.choice(("<f8", "<i8", "|i1", "<U0", "<U0", "<U1", "|S0", "|V0")))
         return huge(rng.choice([(2**27,), (2**40,), (2**62,), (2**31, 2**31), (2**20, 2), (1, 2**28)])) + content[-16:]
     return spoil(rng, content, HEADER_TOKENS)
 
@@ -220,6 +235,8 @@ class Archive(Target):
     def prepare(self) -> None:
         # made before memory is watched
         self.bombs = [bomb_npz(*sorted(self.arrays[0]), dtype=dtype) for dtype in ("uint8", "float64")]
+        # very many series of one value each
+        self.bombs += [bomb_npz(*sorted(self.arrays[-1]), dtype="int8", sides=(2**n, 1, 1)) for n in (20, 22, 24)]
 
     def archive(self, rng: Random) -> bytes:
         if rng.random() < 0.02:
@@ -243,7 +260,7 @@ class Archive(Target):
 
 
 class Npz(Archive):
-    share = 30
+    share = 100
     arrays = (
         {
             "values": np.arange(10.0).reshape(5, 2),
@@ -272,6 +289,9 @@ def spoil_mat(rng: Random, content: bytes) -> bytes:
     """Spoil a file that is not compressed; then now and then compress it, with the right checksum."""
     tokens = tuple(struct.pack("<II", code, size) for code in (1, 5, 6, 9, 14, 15, 99) for size in (0, 8, 56, 2**31))
     body = spoil(rng, content[128:], tokens)
+    if rng.random() < 0.1:
+        vast = vast_variable(rng, ("list_labels", "data_all", "TS", "v", "n"))
+        body = vast + content[128:] if rng.random() < 0.5 else content[128:] + vast
     if rng.random() < 0.3:
         packed = zlib.compress(body)
         body = struct.pack("<II", 15, len(packed)) + packed
@@ -286,7 +306,7 @@ def cells(*items: Any) -> NDArray[Any]:
 
 
 class Mat(Target):
-    share = 40
+    share = 120
 
     def prepare(self) -> None:
         structs = cells({"data": np.eye(3, 2), "class": 1}, {"data": np.ones((2, 2), np.int16), "class": 2})
@@ -303,7 +323,7 @@ class Mat(Target):
 
 
 class Schunk(Target):
-    share = 12
+    share = 25
 
     def prepare(self) -> None:
         sensors = cells(np.full((2, 2, 4), 7, np.uint8), np.full((1, 2, 4), 9, np.uint8))
@@ -324,7 +344,7 @@ class Schunk(Target):
 
 
 class VideoArrays(Archive):
-    share = 25
+    share = 60
     arrays = ({"video": np.arange(60, dtype=np.uint8).reshape(3, 4, 5)}, {"v": np.ones((3, 4, 5, 3)), "n": np.zeros(3)})
 
     def prepare(self) -> None:
@@ -352,7 +372,7 @@ def check_video(video: NDArray[Any]) -> None:
 
 
 class Frames(Target):
-    share = 15
+    share = 30
     forms = ("png", "pgm", "bmp", "jpg", "tif")
 
     def prepare(self) -> None:
@@ -398,7 +418,7 @@ def with_checksums(content: bytes) -> bytes:
 
 
 class Film(Target):
-    share = 5
+    share = 20
 
     def prepare(self) -> None:
         import av
@@ -426,7 +446,7 @@ class Film(Target):
 class VideoNames(Target):
     """Folders of classes with strange names."""
 
-    share = 3
+    share = 10
 
     def execute(self, rng: Random) -> bool:
         shutil.rmtree(os.fsencode(self.box / "videos"), ignore_errors=True)
@@ -445,7 +465,7 @@ class VideoNames(Target):
 
 
 class Fetch(Target):
-    share = 8
+    share = 20
 
     def prepare(self) -> None:
         self.text = b"@problemName taps\n@classLabel true a b\n@data\n1,2,3:a\n4,5,6:b\n"
@@ -486,7 +506,7 @@ class Fetch(Target):
 class Rows(Target):
     """Row files of cksc train."""
 
-    share = 60
+    share = 40
 
     def prepare(self) -> None:
         self.matrix: Any = _Matrix(["s0", "s1", "../../x", "7", "😀", "a b"])
@@ -564,7 +584,7 @@ class Distances(Archive):
 class Texts(Target):
     """Strange ids, labels and names: kept as they are through file and store, or refused."""
 
-    share = 0.3
+    share = 5
 
     def execute(self, rng: Random) -> bool:
         shutil.rmtree(self.box / "t.zarr", ignore_errors=True)
@@ -596,7 +616,11 @@ class Stored(Target):
         self.names = sorted(self.good)
         arrays = [name for name in self.names if b'"chunk_grid"' in self.good[name] and name.endswith("/zarr.json")]
         # made before memory is watched
-        self.swollen = [swell_array(Random(k), json.loads(self.good[name])) for k, name in enumerate(arrays * 8)]
+        self.swollen = [
+            swell(Random(k), json.loads(self.good[name]))
+            for swell in (swell_array, swell_text, hollow_array)
+            for k, name in enumerate(arrays * 8)
+        ]
         self.arrays = arrays
 
     def restore(self) -> None:
@@ -607,7 +631,9 @@ class Stored(Target):
             there = {}
         for name, content in self.good.items():
             path = self.place / name
-            if name not in there or path.read_bytes() != content:
+            if name in there and not path.is_file():
+                path.unlink()  # a pipe would never end
+            if name not in there or not path.is_file() or path.read_bytes() != content:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
 
@@ -620,7 +646,11 @@ class Stored(Target):
         if kind < 0.05:
             (self.place / name).unlink(missing_ok=True)
             return name
-        if kind < 0.1:
+        if kind < 0.06 and hasattr(os, "mkfifo"):
+            (self.place / name).unlink(missing_ok=True)
+            os.mkfifo(self.place / name)
+            return name
+        if kind < 0.15:
             return self.swell(rng)
         if kind < 0.75 and name.endswith(".json"):
             content = self.spoil_document(rng, content)
@@ -641,6 +671,11 @@ class Stored(Target):
             first = about.parent.joinpath("c", *("0" for _ in metadata["shape"]))
             first.parent.mkdir(parents=True)
             first.write_bytes(chunk)
+        copies = self.good.get("metadata.json")
+        if copies is not None and rng.random() < 0.7:  # as whoever makes such a store would
+            value = json.loads(copies)["value"]
+            value[name] = about.read_text()
+            (self.place / "metadata.json").write_bytes(json_record(value))
         return name
 
     def spoil_document(self, rng: Random, content: bytes) -> bytes:
@@ -655,7 +690,7 @@ class Stored(Target):
 
 
 class Model(Stored):
-    share = 2
+    share = 20
 
     def prepare(self) -> None:
         data = made_series(8)
@@ -689,7 +724,7 @@ class Model(Stored):
         else:
             key = rng.choice(sorted(arrays))
             array = arrays[key].copy()
-            how = rng.randrange(7)
+            how = rng.randrange(8)
             if how == 0:
                 del arrays[key]
             elif how == 1:
@@ -700,6 +735,10 @@ class Model(Stored):
                 arrays[key] = rng.choice([each for each in ODD if each.dtype.kind in "fiu" and each.itemsize <= 8])
             elif how == 4:
                 arrays[key] = array[..., None]
+            elif how == 5:
+                arrays[key] = np.zeros(
+                    rng.choice([sides for sides in VAST if 0 in sides and max(sides) <= 2**40]), array.dtype
+                )
             elif array.size:
                 odd = (
                     (-1, 2**31 - 1, -(2**31), 1000, 0) if array.dtype.kind in "iu" else (np.nan, np.inf, -1e308, 1e308)
@@ -715,7 +754,7 @@ class Model(Stored):
 class Store(Stored):
     """A store with series, a matrix, marks of the ledger, a copy of a kernel, checkpoints and a model."""
 
-    share = 2
+    share = 20
 
     def prepare(self) -> None:
         from cksc_dist.models.training import train
@@ -773,7 +812,7 @@ class Store(Stored):
 class CommandLine(Target):
     """`main` with random and mutated arguments: codes 0, 1 (verify, doctor) and 2, no traceback, nothing beside."""
 
-    share = 3
+    share = 20
 
     def prepare(self) -> None:
         self.here = self.box / "a" / "b" / "here"

@@ -12,12 +12,15 @@ from random import Random
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
+import google_crc32c
 import numpy as np
 import zarr
+from numcodecs import Zstd
 from zarr.codecs import BloscCodec, ZstdCodec
 
 __all__ = [
-    *("NAMES", "NUMBERS", "bomb_npz", "long_header", "mat_variable", "spoil", "spoil_json", "swell_array", "zipped"),
+    *("NAMES", "NUMBERS", "VAST", "bomb_npz", "hollow_array", "long_header", "mat_variable", "spoil", "spoil_json"),
+    *("swell_array", "swell_text", "vast_variable", "zipped"),
 ]
 
 SWOLLEN = 2**28
@@ -36,6 +39,11 @@ NUMBERS = (
     *("1e308", "1e309", "-1e308", "1e-320", "5e-324", "nan", "NaN", "inf", "-inf", "0x10", "1_0", "1.", ".5", "1e"),
     *("9" * 5000, "٣", "0" * 400 + "1", "1e-99999", "true", "null", "None"),
 )
+VAST = (
+    *((10**7, 0, 3), (10**12, 0, 3), (0, 10**7), (10**7, 0), (2**40, 0), (0, 2**40), (3 * 10**8,), (2**16, 0), (0, 3)),
+    *((10**5, 10**5), (2**31, 2**31), (2**62, 0, 2**62), (1, 10**9), (2**16 + 1, 0)),
+)
+"""Shapes of much, some of which take no bytes at all."""
 _DIGITS = re.compile(rb"\d+")
 _WORDS = (b"\0", b"\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\n", b"\r", b"\xef\xbb\xbf", b"\xe2\x80\xa8")
 _VALUES: tuple[Any, ...] = (
@@ -152,12 +160,23 @@ def _element(code: int, data: bytes) -> bytes:
     return struct.pack("<II", code, len(data)) + data + bytes(-len(data) % 8)
 
 
+def vast_variable(rng: Random, names: Sequence[str]) -> bytes:
+    """Return a variable of a MATLAB 5 file with a shape that little or nothing is there for."""
+    kind = rng.choice((1, 2, 3, 4, 4, 4, 5, 6, 9, 16, rng.randrange(20)))
+    texts = [(rng.choice((1, 2, 4, 16, 17, 18)), rng.choice((b"", b"a", b"abcd")))]
+    structs = [(5, struct.pack("<I", 32)), (1, rng.choice((b"", b"a" + bytes(31))))]
+    elements = {1: [], 2: structs, 3: [(1, b"name"), *structs], 4: texts, 5: [(5, b""), (5, bytes(8)), (9, b"")]}
+    shape = [min(side, 2**32 - 1) for side in rng.choice(VAST)]
+    return mat_variable(rng.choice(names), kind, shape, *elements.get(kind, [(9, rng.choice((b"", bytes(8))))]))
+
+
 @cache
-def bomb_npz(*names: str, dtype: str = "uint8") -> bytes:
+def bomb_npz(*names: str, dtype: str = "uint8", sides: tuple[int, ...] = ()) -> bytes:
     """Return an archive of zeros, packed to a thousandth."""
     content = io.BytesIO()
     side = round((SWOLLEN / np.dtype(dtype).itemsize / 4) ** 0.5)
-    np.savez_compressed(content, **dict.fromkeys(names, np.zeros((4, side, side), dtype)))  # type: ignore[arg-type]
+    zeros = np.zeros(sides or (4, side, side), dtype)
+    np.savez_compressed(content, **{name: zeros if name != "y" else zeros[:, 0, 0] for name in names})  # type: ignore[arg-type]
     return content.getvalue()
 
 
@@ -190,3 +209,29 @@ def swell_array(rng: Random, metadata: dict[str, Any]) -> tuple[dict[str, Any], 
     ]
     metadata["data_type"], metadata["fill_value"] = "float64", 0.0
     return metadata, _packed_zeros(codec) if rng.random() < 0.8 else None
+
+
+def swell_text(rng: Random, metadata: dict[str, Any]) -> tuple[dict[str, Any], bytes | None]:
+    """Return metadata of a Zarr array of text, and a chunk that says it has very many pieces."""
+    chunk = rng.choice((2**20, 5 * 10**8, 2**31 - 1, 2**32 - 1)).to_bytes(4, "little") + b"\1\0\0\0a" * rng.randrange(3)
+    packing = rng.choice(("", "crc32c", "zstd"))
+    if packing == "crc32c":
+        chunk += google_crc32c.value(chunk).to_bytes(4, "little")
+    elif packing == "zstd":
+        chunk = bytes(Zstd().encode(chunk))
+    settings = {"configuration": {"level": 1, "checksum": False}} if packing == "zstd" else {}
+    metadata["codecs"] = [{"name": "vlen-utf8"}, *([{"name": packing, **settings}] if packing else [])]
+    if rng.random() < 0.8:  # otherwise numbers are read as text
+        metadata["data_type"], metadata["fill_value"] = "string", ""
+    if rng.random() < 0.3:
+        metadata["chunk_grid"]["configuration"]["chunk_shape"] = [2**20, *(1 for _ in metadata["shape"][1:])]
+    return metadata, chunk
+
+
+def hollow_array(rng: Random, metadata: dict[str, Any]) -> tuple[dict[str, Any], bytes | None]:
+    """Return metadata of a Zarr array with sides of 0 beside very long ones."""
+    sides = [rng.choice((0, 1, 10**7, 10**12, 2**62)) for _ in metadata["shape"]]
+    metadata["shape"] = sides
+    if rng.random() < 0.7:
+        metadata["chunk_grid"]["configuration"]["chunk_shape"] = [max(1, side) for side in sides]
+    return metadata, None

@@ -28,6 +28,12 @@ def test_spoilt_input_is_taken_or_refused_by_a_named_error() -> None:
     assert min(sum(tally.accepted for tally in tallies), sum(tally.refused for tally in tallies)) > 100
 
 
+def test_slow_readers_get_their_share() -> None:
+    shares = {name: target.share for name, target in TARGETS.items()}
+    assert sum(shares.values()) == 1000
+    assert min(share for name, share in shares.items() if name not in ("texts", "video-names")) >= 20
+
+
 @pytest.mark.campaign
 def test_a_million_spoilt_inputs() -> None:
     tallies = run(1_000_000, seed=0)
