@@ -7,11 +7,15 @@ import ipaddress
 import logging
 import os
 import platform
+import signal
 import socket
+import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext, suppress
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -43,6 +47,7 @@ DASHBOARD_PORT = 8787
 
 CONNECT_SECONDS = 20
 WORKER_SECONDS = 30
+START_SECONDS = 30
 
 _CONFIG = {
     "distributed.comm.timeouts.connect": "15s",
@@ -264,22 +269,50 @@ def _local_cluster(workers: int, limit: int | None) -> LocalCluster:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         try:
-            return LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                memory_limit=limit,
-                host="127.0.0.1",
-                # a person who demands encryption has said where the certificates are
-                protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
-                dashboard_address=_dashboard_address(),
-                silence_logs=logging.CRITICAL,
-                env=_ONE_THREAD,
+            return _uninterrupted(
+                lambda: LocalCluster(
+                    n_workers=workers,
+                    threads_per_worker=1,
+                    memory_limit=limit,
+                    host="127.0.0.1",
+                    # a person who demands encryption has said where the certificates are
+                    protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
+                    dashboard_address=_dashboard_address(),
+                    silence_logs=logging.CRITICAL,
+                    env=_ONE_THREAD,
+                )
             )
         except (RuntimeError, OSError, TimeoutError) as error:
             raise ClusterError(
                 f"no cluster could be started on this machine ({error}); run the command again, or with "
                 "--executor threads"
             ) from error
+
+
+def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
+    """Start a cluster in a thread of its own; whoever interrupts meanwhile is heard once it can be closed.
+
+    Signals come to the main thread. Dask cannot close what is half started, and would say so in tracebacks at the end.
+    """
+    started: Future[LocalCluster] = Future()
+
+    def run() -> None:
+        # for what is started from here: Ctrl-C goes to all processes of a terminal, and this one ends its workers; once
+        # the tracker runs, because starting it lets signals through again
+        resource_tracker.ensure_running()
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=run, name="cksc-cluster", daemon=True).start()
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        with suppress(Exception):
+            started.result(timeout=START_SECONDS).close(timeout=START_SECONDS)
+        raise
 
 
 def _dashboard_address() -> str:

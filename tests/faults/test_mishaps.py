@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -255,6 +256,29 @@ def test_a_request_to_end_is_heard(place: Path, start: Starter) -> None:
     wait_until(lambda: "timing a sample" in run.output or "dashboard" in run.output, "a run at work")
     run.process.send_signal(signal.SIGTERM)
     assert run.wait() == 128 + signal.SIGTERM
+    assert "interrupted; what is done in a store is kept" in run.output
+    assert "Traceback" not in run.output
+    assert not (place / "store" / "lock.json").exists()
+    wait_until(lambda: not run.group(), "workers that have ended")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "seconds"),
+    [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0), (signal.SIGTERM, 2.0), (signal.SIGINT, 0.5), (signal.SIGINT, 1.5)],
+)
+def test_a_request_to_end_is_heard_while_a_cluster_starts(
+    place: Path, start: Starter, number: signal.Signals, seconds: float
+) -> None:
+    """Dask cannot close what is half started, and had said so in tracebacks; Ctrl-C comes to the workers as well."""
+    run = start.cksc("distances", str(place / "store"), "--window", "2", "--executor", "dask", "--workers", "2")
+    wait_until(lambda: "starting a cluster" in run.output, "a run that starts a cluster")
+    time.sleep(seconds)
+    if number == signal.SIGINT:
+        os.killpg(run.process.pid, number)
+    else:
+        run.process.send_signal(number)
+    assert run.wait() == 128 + number, run.output
     assert "interrupted; what is done in a store is kept" in run.output
     assert "Traceback" not in run.output
     assert not (place / "store" / "lock.json").exists()
