@@ -45,7 +45,7 @@ def memory_of_scheduler(client: Client) -> int:
 
 
 def forget_spans(client: Client) -> None:
-    """Empty the list to which Dask adds an entry (some 300 bytes) for each batch that is sent, and which it never empties.
+    """Empty the list to which Dask adds an entry (some 300 bytes) for each batch that is sent, without an end.
 
     It is Dask's own (`distributed.spans`) and no setting ends it; what is measured is whether anything else grows.
     """
