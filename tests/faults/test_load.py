@@ -44,15 +44,17 @@ def memory_of_scheduler(client: Client) -> int:
     return int(client.run_on_scheduler(lambda: __import__("psutil").Process().memory_info().rss))
 
 
-def forget_spans(client: Client) -> None:
-    """Empty the list to which Dask adds an entry (some 300 bytes) for each batch that is sent, without an end.
+def forget_what_dask_keeps(client: Client) -> None:
+    """Empty what Dask itself lets grow on a scheduler; what is measured is whether anything else does.
 
-    It is Dask's own (`distributed.spans`) and no setting ends it; what is measured is whether anything else grows.
+    A list gets an entry of some 300 bytes for each batch that is sent, without an end (`distributed.spans`; no setting
+    turns it off), and the prefixes of the last 100,000 keys are remembered (`dask.utils.key_split`).
     """
 
     def forget(dask_scheduler: Any) -> None:
         for span in dask_scheduler.extensions["spans"].spans.values():
             (span._metadata or {"collections": []})["collections"].clear()
+        __import__("dask.utils").utils.key_split.cache_clear()
 
     client.run_on_scheduler(forget)
 
@@ -75,7 +77,7 @@ def test_very_many_tasks_go_through_a_small_window(start: Starter, count: int) -
             came += 1
             if came % (count // 20) == 0:
                 most = max(most, known_tasks(client))
-                forget_spans(client)
+                forget_what_dask_keeps(client)
                 sizes.append(memory_of_scheduler(client))
         assert came == count
         assert most <= 2 * TASKS_AHEAD * 2
