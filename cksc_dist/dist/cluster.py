@@ -299,8 +299,9 @@ def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
     def run() -> None:
         # for what is started from here: Ctrl-C goes to all processes of a terminal, and this one ends its workers; once
         # the tracker runs, because starting it lets signals through again
-        resource_tracker.ensure_running()
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        if hasattr(signal, "pthread_sigmask"):  # not on Windows
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             started.set_result(start())
         except BaseException as error:
