@@ -62,9 +62,17 @@ def _groups() -> Iterator[tuple[int, int]]:
         for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
             with suppress(OSError, ValueError):
                 limit = int((folder / layout.limit).read_text())  # no number: no limit
-                yield limit, int((folder / layout.used).read_text()) - _cache(folder, layout)
+                yield limit, max(0, _used(folder, layout) - _cache(folder, layout))
+
+
+def _used(folder: Path, layout: _Layout) -> int:
+    with suppress(OSError, ValueError):
+        return int((folder / layout.used).read_text())
+    return 0  # a limit holds, whether or not the system tells how much is used
 
 
 def _cache(folder: Path, layout: _Layout) -> int:
-    lines = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    return int(lines[layout.cache])
+    with suppress(OSError, ValueError):
+        lines = dict(line.split(maxsplit=1) for line in (folder / "memory.stat").read_text().splitlines())
+        return int(lines.get(layout.cache, 0))
+    return 0

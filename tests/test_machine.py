@@ -89,3 +89,17 @@ class TestGroups:
         group(made, layout, "job", "much")
         belong(made, layout, "job")
         assert machine.memory() == 16 * GIB
+
+    def test_a_limit_holds_whatever_else_cannot_be_read(self, made: Path, layout: str) -> None:
+        group(made, layout, "job", str(2 * GIB), used=GIB)
+        belong(made, layout, "job")
+        folder = made / "groups" / ("memory" if layout == "1" else "") / "job"
+        stat, used = folder / "memory.stat", folder / ("memory.usage_in_bytes" if layout == "1" else "memory.current")
+        stat.write_text("rss 7\n")
+        assert (machine.memory(), machine.free_memory()) == (2 * GIB, GIB)
+        stat.write_text("one two three\nfour\n")
+        assert (machine.memory(), machine.free_memory()) == (2 * GIB, GIB)
+        stat.unlink()
+        assert (machine.memory(), machine.free_memory()) == (2 * GIB, GIB)
+        used.unlink()
+        assert (machine.memory(), machine.free_memory()) == (2 * GIB, 2 * GIB)
