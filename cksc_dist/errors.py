@@ -18,6 +18,7 @@ __all__ = [
     "PlanError",
     "ReadError",
     "SmallClassWarning",
+    "StoreAwayError",
     "StoreBusyError",
     "StoreError",
 ]
@@ -60,6 +61,10 @@ class StoreError(CkscError, ValueError):
 
 class NoSeriesError(StoreError):
     """A store that has no series yet, or in which writing the first ones was cut off."""
+
+
+class StoreAwayError(StoreError):
+    """A store that does not answer: nothing is known of what it holds."""
 
 
 class StoreBusyError(StoreError):

@@ -73,7 +73,7 @@ def runs(process: int, born: float) -> bool:
         found = psutil.Process(process)
         then = found.create_time() if born > TIME_OF_DAY else birth(process)
         return bool(abs(then - born) < 1.0 and found.status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, ValueError):  # the latter of what is no number of a process
         return False
     except psutil.AccessDenied:
         return True

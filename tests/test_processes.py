@@ -54,3 +54,8 @@ def test_a_machine_that_was_started_again_is_another_one(tmp_path: Path) -> None
     assert same == [f"{processes.NAMESPACE}\n"] * 2
     if sys.platform == "linux":
         assert Path("/proc/sys/kernel/random/boot_id").read_text().strip() in processes.NAMESPACE
+
+
+@pytest.mark.parametrize("number", [-1, 2**22 + 1, 2**70])
+def test_what_is_no_number_of_a_process_does_not_run(number: int) -> None:
+    assert not runs(number, 1.0)

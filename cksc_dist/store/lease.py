@@ -15,7 +15,7 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from cksc_dist.errors import StoreBusyError, StoreError
+from cksc_dist.errors import StoreAwayError, StoreBusyError, StoreError
 from cksc_dist.processes import NAMESPACE, birth, runs
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.trouble import named_trouble
@@ -40,7 +40,10 @@ def holder(folder: Folder) -> dict[str, Any] | None:
 
 
 def holds(folder: Folder, token: str) -> bool:
-    """Tell whether the store is held by the lease of a token; one that is damaged is still its holder's."""
+    """Tell whether the store is held by the lease of a token; one that is damaged is still its holder's.
+
+    Of a store that is away nobody knows: that is a StoreAwayError.
+    """
     record = _read(folder)
     return record is not None and (not record or record["token"] == token)
 
@@ -52,16 +55,19 @@ def silence(record: dict[str, Any]) -> float | None:
 
 
 def _read(folder: Folder) -> dict[str, Any] | None:
+    """Return the lease of a store; None where there is none, and nothing in it where it is damaged."""
     try:
         found = folder.read_json(KEY)
         if found is None:
             return None
         record = dict(found)
+    except StoreAwayError:
+        raise  # which tells nothing of the lease
     except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
     whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
     # it becomes part of a name: whoever writes a store must not choose which file is made and removed
-    whole = whole and TOKEN.fullmatch(record["token"]) is not None
+    whole = whole and record["process"] > 0 and TOKEN.fullmatch(record["token"]) is not None
     return record if whole else {}
 
 
@@ -142,6 +148,9 @@ class Lease:
             trouble = trouble or named_trouble(other, self._folder.url)
             if trouble is None:
                 raise
+        except StoreAwayError:
+            if error is None:  # otherwise that is what happened first
+                raise
         if trouble is not None:  # whoever writes holds a lease: this is the place to say what to do
             raise trouble from error
 
@@ -171,7 +180,8 @@ class Lease:
         while not self._end.wait(HEARTBEAT):
             with suppress(OSError, StoreError):  # a store that is away: the next beat will do
                 found = _read(self._folder)
-                if found and found["token"] != self._record["token"]:
+                # without a lock, somebody has held the store and given it back
+                if found is None or (found and found["token"] != self._record["token"]):
                     self._lost = True
                     return
                 # not patiently: when the store is back, somebody else may hold it, and the next beat looks first

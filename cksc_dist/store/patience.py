@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreAwayError, StoreError
 
 __all__ = ["NOT_AWAY", "Waiting"]
 
@@ -86,7 +86,7 @@ class Waiting:
             self._said = True
             logger.warning("%s does not answer (%s); it is asked again for up to %.0f s", self._url, error, PATIENCE)
         if time.monotonic() + pause > self._give_up:
-            raise StoreError(
+            raise StoreAwayError(
                 f"{self._url} has been away for {self._patience:.0f} s ({type(error).__name__}: {error}); what is done "
                 "is kept: run the same command again when it is back"
             ) from error

@@ -21,8 +21,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cksc_dist.errors import StoreBusyError, StoreError
+from cksc_dist.errors import StoreAwayError, StoreBusyError, StoreError
 from cksc_dist.store import lease as lease_module
+from cksc_dist.store import patience
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.lease import KEY, Lease, holder, holds
 from tests.store.stored import flip
@@ -473,3 +474,65 @@ def test_a_claim_tells_who_has_it(tmp_path: Path, quick: None) -> None:
         patch.setattr(Folder, "create", look)
         with Lease(folder, "ingest") as lease:
             assert seen == [(f"{KEY}.{record()['token']}", lease.token.encode(), {"own": True})]
+
+
+def test_after_an_outage_a_heartbeat_takes_nothing_back(monkeypatch: pytest.MonkeyPatch, quick: None) -> None:
+    """What cannot be read is not damaged: while the store was away, somebody else may have taken it over."""
+    folder = Folder("memory://lease-outage")
+    monkeypatch.setattr(patience, "PATIENCE", 0.2)
+    theirs = json_record(record(**ELSEWHERE))
+    with Lease(folder, "distances") as lease:
+        tries: list[int] = []
+
+        def away(*_: object, **__: object) -> bytes:
+            tries.append(1)
+            raise ConnectionError("away")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(folder._fs), "cat_file", away)
+            wait_for(lambda: len(tries) > 1)
+            folder.write(KEY, theirs)  # by the other, whose line is up again sooner
+            seen = len(tries)
+            wait_for(lambda: len(tries) > seen + 3)
+            with pytest.raises(StoreAwayError, match="has been away for"):
+                holds(folder, lease.token)
+            with pytest.raises(StoreAwayError, match="has been away for"):
+                holder(folder)
+        wait_for(lambda: not lease.held)
+        assert folder.read(KEY) == theirs
+    assert folder.read(KEY) == theirs
+    folder.remove(KEY)
+
+
+def test_what_happened_is_told_though_the_lock_cannot_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder("memory://lease-stays")
+    monkeypatch.setattr(patience, "PATIENCE", 0.2)
+
+    def away(*_: object, **__: object) -> bytes:
+        raise ConnectionError("away")
+
+    def work(error: Exception | None) -> None:
+        with monkeypatch.context() as patch, Lease(folder, "distances"):
+            patch.setattr(type(folder._fs), "cat_file", away)
+            if error is not None:
+                raise error
+
+    for error, told in ((None, StoreAwayError), (KeyError("this first"), KeyError)):
+        with pytest.raises(told):
+            work(error)
+        folder.remove(KEY)
+
+
+def test_a_lock_that_was_given_back_by_another_is_not_made_anew(folder: Folder, quick: None) -> None:
+    with Lease(folder, "distances") as lease:
+        folder.remove(KEY)  # taken over, and given back
+        wait_for(lambda: not lease.held)
+        assert folder.read(KEY) is None
+
+
+@pytest.mark.parametrize("process", [-1, 0])
+def test_a_lock_of_no_process_is_damaged(folder: Folder, process: int, quick: None) -> None:
+    folder.write(KEY, json_record(record(process=process)))
+    assert holder(folder) is None
+    with Lease(folder, "ingest"):
+        pass
