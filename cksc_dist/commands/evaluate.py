@@ -13,7 +13,7 @@ from cksc_dist.commands.work_screen import WorkScreen
 from cksc_dist.dist.cluster import connected, dashboard_of
 from cksc_dist.dist.dashboard import watched
 from cksc_dist.errors import InputError
-from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, sweep
+from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, model_url, sweep
 from cksc_dist.evaluate.grids import KernelChoices
 from cksc_dist.evaluate.methods import METHODS
 from cksc_dist.evaluate.protocol import Protocol, evaluate
@@ -24,6 +24,7 @@ from cksc_dist.series import check_labelled
 from cksc_dist.spec import ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.local_files import check_output
+from cksc_dist.store.model_files import check_place
 from cksc_dist.store.series_files import open_series
 
 __all__ = ["SWEEPS", "compare", "method_names", "say_comparison"]
@@ -80,6 +81,8 @@ def compare(
     protocol.splits(labels)
     if report is not None:
         check_output(report)
+    if "cksc" in methods:
+        check_place(model_url(store, name))
     work, workers = watched(WorkScreen(screen)), run.workers or resolve_n_jobs(-1)
     with connected(run, workers) as client, work.on(client):
         screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")

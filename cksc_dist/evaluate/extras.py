@@ -22,7 +22,7 @@ from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec, RunSpec, fingerp
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
 
-__all__ = ["ALPHAS", "SPARSITIES", "example_model", "sweep"]
+__all__ = ["ALPHAS", "SPARSITIES", "example_model", "model_url", "sweep"]
 
 ALPHAS = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 SPARSITIES = tuple(range(1, 21))
@@ -65,6 +65,11 @@ def sweep(
     return swept
 
 
+def model_url(store: str | Path | Folder, name: str) -> str:
+    """Return where `example_model` keeps the model of an evaluation."""
+    return f"{Folder.of(store).url}/models/{name}"
+
+
 def example_model(
     store: str | Path | Folder,
     table: xr.Dataset,
@@ -92,7 +97,7 @@ def example_model(
     distance = DistanceSpec(**{part.name: chosen[part.name] for part in fields(DistanceSpec) if part.name in chosen})
     matrices = about["distances"] if about.get("ready") else fingerprint(distance.resolved())
     rows = SplitRows(about["random_state"], about["test_size"]).draw(open_matrix(folder.url, matrices).labels)[0]
-    model = f"{folder.url}/models/{about['name']}"
+    model = model_url(folder, about["name"])
     spec = ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen})
     kernel = KernelSpec(**{part.name: chosen[part.name] for part in fields(KernelSpec) if part.name in chosen})
     with warnings.catch_warnings():

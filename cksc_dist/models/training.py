@@ -46,6 +46,7 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.kernel_copy import drop_copy
 from cksc_dist.store.kernel_view import positions
 from cksc_dist.store.lease import Lease
+from cksc_dist.store.local_files import check_unlinked
 from cksc_dist.store.matrix import DistanceMatrix, open_matrix
 from cksc_dist.store.model_files import check_place, model_digest, remove_left_over
 from cksc_dist.store.series_files import StoredSeries
@@ -182,7 +183,7 @@ def train(
         if drop_kernel:
             drop_copy(matrix.folder, key)
         return Training(done, "not needed", chosen, done.n_iter_, time.perf_counter() - begin)
-    folder = Folder(f"{Folder(model).url}.training")
+    folder = _checkpoint_folder(model)
     with _held(folder) as lease:
         folder.sweep()
         # other settings have their own, so that trying them for a moment loses nothing
@@ -260,6 +261,14 @@ def train(
     return Training(estimator, ready.why, chosen, resumed, time.perf_counter() - begin)
 
 
+def _checkpoint_folder(model: str | Path) -> Folder:
+    """Return where the checkpoints of a training are; inside a store, nobody may have put a link in its place."""
+    folder = Folder(f"{Folder(model).url}.training")
+    if folder.local is not None:
+        check_unlinked(folder.local)
+    return folder
+
+
 @contextmanager
 def _held(folder: Folder) -> Iterator[Lease]:
     """Hold the folder of a training; where nothing is left in it afterwards, it is gone."""
@@ -276,7 +285,7 @@ def _held(folder: Folder) -> Iterator[Lease]:
 def _tidy_up(model: str | Path, training: str) -> None:
     """Remove what a run left that was killed when its model was saved; checkpoints only of a training that is named."""
     remove_left_over(model)
-    folder = Folder(f"{Folder(model).url}.training")
+    folder = _checkpoint_folder(model)
     if folder.names(""):
         with suppress(StoreBusyError), _held(folder):  # another training of the same name goes on
             folder.sweep()

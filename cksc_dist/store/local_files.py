@@ -18,7 +18,17 @@ from cksc_dist.errors import InputError, StoreError
 from cksc_dist.files import NotPlainError, check_plain, plain_only
 from cksc_dist.processes import is_abandoned, unfinished
 
-__all__ = ["check_output", "check_stored", "open_stored", "path_below", "put", "replacing", "sync_folder", "sync_tree"]
+__all__ = [
+    "check_output",
+    "check_stored",
+    "check_unlinked",
+    "open_stored",
+    "path_below",
+    "put",
+    "replacing",
+    "sync_folder",
+    "sync_tree",
+]
 
 
 FOR_USERS = (".html", ".jsonl", ".txt")
@@ -62,6 +72,18 @@ def _not_plain(path: str | Path) -> StoreError:
         f"{path} is a pipe or a device, and no plain file; remove it, and restore the file from a copy or run the "
         "command again that made it"
     )
+
+
+def check_unlinked(path: Path) -> None:
+    """Raise a StoreError where a path that lies inside a store is a link, or leads through one from there.
+
+    Links outside of stores are their user's; a store may come from anybody.
+    """
+    whole = path.absolute()
+    # the outermost: what a link inside a store leads to may be a store as well
+    tops = [folder for folder in whole.parents if (folder / "zarr.json").exists()]
+    if tops:
+        path_below(tops[-1], f"{whole.relative_to(tops[-1]).as_posix()}/")
 
 
 def put(top: Path, key: str, content: Any, *, durable: bool = False, new: bool = False) -> bool:
@@ -125,11 +147,15 @@ def _created_without_links(path: Path, content: Any) -> bool:
 
 
 def check_output(target: Path, *sources: str | Path) -> None:
-    """Raise an InputError where a file for a user would take the place of what it is made from, or of other data."""
+    """Raise an InputError where a file for a user would take the place of what it is made from, or of other data.
+
+    Inside a store, a StoreError tells of a link.
+    """
     if target.is_dir() or not target.name:
         raise InputError(f"{str(target)!r} is a folder; give the name of a file to write")
     if len(os.fsencode(target.name)) > MOST_LETTERS:
         raise InputError(f"{target.name[:50]}...: the name is too long; choose one of at most {MOST_LETTERS} letters")
+    check_unlinked(target)
     real = target.resolve()
     for source in sources:
         if real == Path(source).resolve():

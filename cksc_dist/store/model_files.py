@@ -45,7 +45,7 @@ from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder, local_path
-from cksc_dist.store.local_files import MOST_LETTERS, sync_folder, sync_tree
+from cksc_dist.store.local_files import MOST_LETTERS, check_unlinked, sync_folder, sync_tree
 from cksc_dist.store.manifest import differing, digests_of
 from cksc_dist.store.trouble import named_trouble
 
@@ -96,7 +96,7 @@ def write_model(path: str | Path, model: str, arrays: dict[str, NDArray[Any]], s
 
 
 def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, settings: dict[str, Any]) -> None:
-    target = _model_path(path)
+    target = _own_path(path)
     if target is None:
         _publish(folder, model, arrays, settings)
         return
@@ -116,7 +116,7 @@ def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, setting
 
 def remove_left_over(path: str | Path) -> None:
     """Remove what writers left beside a model that were killed."""
-    target = _model_path(path)
+    target = _own_path(path)
     if target is None or not target.exists():
         return  # without the model, what was set aside is the model
     for left in _left_by_the_dead(target, "partial") + _left_by_the_dead(target, "replaced"):
@@ -164,9 +164,17 @@ def _model_path(path: str | Path) -> Path | None:
     return local.resolve() if local is not None and local.is_symlink() else local
 
 
+def _own_path(path: str | Path) -> Path | None:
+    """Return where a model is written or removed; a StoreError tells of a link inside a store."""
+    local = local_path(path)
+    if local is not None:
+        check_unlinked(local)
+    return _model_path(path)
+
+
 def check_place(path: str | Path) -> None:
     """Raise a ModelFileError where no model can be saved; for those who would otherwise work in vain."""
-    target = _model_path(path)
+    target = _own_path(path)
     if target is None:
         return
     if not str(path) or not target.name:

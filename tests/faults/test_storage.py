@@ -377,27 +377,3 @@ def test_a_model_of_another_version_is_named_and_left_alone(
             error = capsys.readouterr().err
             assert "has version" in error or "is no saved model" in error
         assert files_below(model) == before
-
-
-@pytest.mark.parametrize("part", ["series", "distances", "ledger"])
-def test_nothing_is_written_or_removed_through_a_link_inside_a_store(tmp_path: Path, part: str) -> None:
-    """A store may come from anybody, and a link in it may lead anywhere."""
-    store, elsewhere = tmp_path / "store", tmp_path / "elsewhere"
-    ingest(made_series(20), store)
-    compute_distances(store)
-    elsewhere.mkdir()
-    for path in list((store / part).iterdir()):
-        path.rename(elsewhere / path.name)
-    (store / part).rmdir()
-    (store / part).symlink_to(elsewhere)
-    before = files_below(elsewhere)
-    with pytest.raises(
-        StoreError, match=rf"/{part} is a link, which nothing is written or removed through; put a fold"
-    ):
-        append(store, made_series(4, prefix="more"))
-    assert files_below(elsewhere) == before
-    # the store itself may be reached by a link
-    (tmp_path / "other").mkdir()
-    (tmp_path / "link").symlink_to(tmp_path / "other")
-    ingest(made_series(20), tmp_path / "link")
-    assert (tmp_path / "other" / "zarr.json").exists()
