@@ -238,6 +238,7 @@ def _write_matrix(folder: Folder, matrix: NDArray[Any], lease: Lease) -> str:
         entry = blocks.entry(tile, values, begun=begin, worker=None, computed=0)
         ledger.mark(tile, entry)
         ledger.add(tile, entry)
+    files.folder.sync(f"{files.group}/distance")  # nobody could compute these again: before anything vouches for them
     ledger.collect()
     return files.fingerprint
 

@@ -329,7 +329,12 @@ def write_table(folder: Folder, name: str, table: xr.Dataset) -> None:
         folder.sweep(held=False)
         forget_table(folder, name)
         stored.to_zarr(
-            folder.zarr(), group=f"{RESULTS}/{name}", mode="w", consolidated=False, zarr_format=3, encoding=encoding
+            folder.zarr(durable=True),
+            group=f"{RESULTS}/{name}",
+            mode="w",
+            consolidated=False,
+            zarr_format=3,
+            encoding=encoding,
         )
         record_table(folder, name)
     except OSError as error:

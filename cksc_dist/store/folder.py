@@ -23,7 +23,7 @@ from urllib.request import url2pathname
 
 from cksc_dist.errors import StoreError
 from cksc_dist.processes import PARTIAL, is_abandoned
-from cksc_dist.store.local_files import open_stored, path_below, put
+from cksc_dist.store.local_files import open_stored, path_below, put, sync_tree
 from cksc_dist.store.patience import NOT_AWAY, Waiting
 from cksc_dist.store.zarr_stores import PlainFsspecStore, PlainLocalStore, check_assertions
 
@@ -84,11 +84,11 @@ class Folder:
             path_below(self.local, f"{key}/")
         return Folder(f"{self.url}/{key}")
 
-    def zarr(self, *, read_only: bool = False) -> Any:
-        """Return the Zarr store of this folder."""
+    def zarr(self, *, read_only: bool = False, durable: bool = False) -> Any:
+        """Return the Zarr store of this folder; durable: chunks outlive a power cut once they are written."""
         check_assertions()
         if self.local is not None:
-            return PlainLocalStore(self.local, read_only=read_only)
+            return PlainLocalStore(self.local, read_only=read_only, durable=durable)
         return PlainFsspecStore.from_url(self.url, read_only=read_only)
 
     def _patiently(self, action: Callable[[], Result]) -> Result:
@@ -156,6 +156,11 @@ class Folder:
             self._patiently(pipe) if patient else pipe()
             return
         put(self.local, key, content, durable=durable)
+
+    def sync(self, key: str) -> None:
+        """Let all files below a key outlive a power cut; a server sees to that itself."""
+        if self.local is not None:
+            sync_tree(self.local / key)
 
     def create(self, key: str, content: bytes, *, own: bool = False) -> bool:
         """Write a file unless there is one already; return whether it was written.

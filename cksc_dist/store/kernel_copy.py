@@ -142,7 +142,7 @@ class KernelCopy:
         if folder.read("about.json") is None:
             content = io.BytesIO()
             np.save(content, rows, allow_pickle=False)
-            folder.write("rows.npy", content.getvalue())
+            folder.write("rows.npy", content.getvalue(), durable=True)
             n = len(rows)
             zarr.create_array(
                 folder.zarr(),
@@ -158,7 +158,7 @@ class KernelCopy:
             about = {"matrix": fingerprint, "n": n, "dtype": dtype.name, "delta": delta, "factor": factor}
             own = [name for name in sorted(folder.files("")) if name.endswith(("zarr.json", "rows.npy"))]
             about["files"] = digests_of(folder, own)
-            folder.write_json("about.json", about)  # last: without it there is no copy
+            folder.write_json("about.json", about, durable=True)  # last: without it there is no copy
         return cls(store, key)
 
     @property
@@ -338,7 +338,7 @@ class KernelCopy:
 
     def keep_ridge(self, name: str, value: Any) -> None:
         """Keep the ridge for the next training on the same kernel."""
-        self.folder.write_json(f"ridge-{name}.json", value)
+        self.folder.write_json(f"ridge-{name}.json", value, durable=True)
 
 
 class _OpenFiles:

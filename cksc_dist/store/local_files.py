@@ -101,6 +101,7 @@ def put(top: Path, key: str, content: Any, *, durable: bool = False, new: bool =
         Nothing happens where there is such a file already, and False is returned.
     """
     path = path_below(top, key)
+    made = [above for above in path.parents if not above.exists()] if durable else []
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = unfinished(path)
     try:
@@ -115,7 +116,8 @@ def put(top: Path, key: str, content: Any, *, durable: bool = False, new: bool =
     finally:
         partial.unlink(missing_ok=True)
     if durable:
-        sync_folder(path.parent)
+        for folder in (path.parent, *(above.parent for above in made)):
+            sync_folder(folder)
     return True
 
 

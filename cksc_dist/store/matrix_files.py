@@ -131,7 +131,7 @@ def create_matrix(folder: Folder, spec: DistanceSpec, series: StoredSeries, edge
     files = MatrixFiles(folder, spec, Grid(series.n, edge), series.state)
     forget_metadata(folder, files.group)
     Ledger(folder, files.fingerprint).clear()  # whose chunks are about to go
-    root = zarr.open_group(folder.zarr(), mode="r+")
+    root = zarr.open_group(folder.zarr(durable=True), mode="r+")
     # the group above all matrices first: one below a group that is not there would look like damage
     root.require_group(TOP)
     # the attributes come last: a group without them was cut off while it was made
@@ -188,7 +188,7 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
 
     Chunks stay as they are; which of them still hold, the ledger tells.
     """
-    group = zarr.open_group(files.folder.zarr(), path=files.group, mode="r+")
+    group = zarr.open_group(files.folder.zarr(durable=True), path=files.group, mode="r+")
     distance: Any = group["distance"]
     whole = distance.shape == (series.n, series.n) and files.state == series.state
     if whole and not damaged_axes(files, series):

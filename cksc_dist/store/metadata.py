@@ -4,7 +4,8 @@
 file that differs from its copy is damaged, or was changed by somebody else; it can be put back.
 
 Who changes a group forgets its copies first and takes new ones at the end. Killed in between, it leaves no copies, and
-never old ones, which a repair would put back; whoever comes next takes them.
+never old ones, which a repair would put back; whoever comes next takes them. All of it is on the disk at once, as the
+files are that it copies: a power cut must not bring back what was forgotten.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def forget_metadata(folder: Folder, group: str) -> None:
     copies = _copies(folder)
     rest = _without(copies, group)
     if rest != copies:
-        folder.write_json(KEY, rest)
+        folder.write_json(KEY, rest, durable=True)
 
 
 def record_metadata(folder: Folder, group: str) -> None:
@@ -70,7 +71,7 @@ def record_metadata(folder: Folder, group: str) -> None:
     above = ["", *(f"{'/'.join(parts[:k])}/" for k in range(1, len(parts)))]
     keys = [f"{prefix}zarr.json" for prefix in (*above, f"{group}/", *(f"{group}/{name}/" for name in arrays))]
     found = {key: content.decode() for key in keys if (content := folder.read(key)) is not None}
-    folder.write_json(KEY, _without(_copies(folder), group) | found)
+    folder.write_json(KEY, _without(_copies(folder), group) | found, durable=True)
 
 
 def ensure_recorded(folder: Folder, group: str) -> None:

@@ -1,7 +1,8 @@
 """Series in a store: written once, read by ranges of rows.
 
 The attributes of the group ``series`` are the commit: they are written last, in one put, and say how many rows and
-frames count. What a killed writer left beyond them is written over by the next.
+frames count. What a killed writer left beyond them is written over by the next. All that they vouch for is on the disk
+before they are: series that a power cut takes away cannot be computed again.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def _write(
     labels = _storable(labels)
     create_root(folder)
     forget_metadata(folder, GROUP)
-    group = zarr.open_group(folder.zarr(), mode="r+").create_group(GROUP, overwrite=True)
+    group = zarr.open_group(folder.zarr(durable=True), mode="r+").create_group(GROUP, overwrite=True)
     for name, (array, axes) in (arrays | {"label": (labels, ("row",)), "row": (ids, ("row",))}).items():
         write_array(group, name, array, axes)
     classes = [label.item() for label in np.unique(labels)]
@@ -141,7 +142,7 @@ def append_series(folder: Folder, data: SeriesSet, check_held: Callable[[], None
     labels = _storable(data.labels)
     digests = np.concatenate([old.digests, series_digests(data)])
     forget_metadata(folder, GROUP)
-    group = zarr.open_group(folder.zarr(), path=GROUP, mode="r+")
+    group = zarr.open_group(folder.zarr(durable=True), path=GROUP, mode="r+")
     frames = old.frames
     new: dict[str, tuple[int, NDArray[Any]]] = {
         "values": (frames, data.values),

@@ -32,13 +32,14 @@ def _list(name: str) -> str:
 def forget_table(folder: Folder, name: str) -> None:
     """Begin to write a table: the one that is there does not count any more."""
     folder.remove(_list(name))
-    folder.write(f"{RESULTS}/zarr.json", ROOT)
+    folder.write(f"{RESULTS}/zarr.json", ROOT, durable=True)
 
 
 def record_table(folder: Folder, name: str) -> None:
     """List the files of a table that is written."""
     top = f"{RESULTS}/{name}"
-    folder.write_json(_list(name), digests_of(folder, [f"{top}/{file}" for file in sorted(folder.files(top))]))
+    listed = digests_of(folder, [f"{top}/{file}" for file in sorted(folder.files(top))])
+    folder.write_json(_list(name), listed, durable=True)
 
 
 def table_files(folder: Folder, name: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 import zarr
@@ -119,7 +120,19 @@ class _Looked:
 
 
 class PlainLocalStore(_Looked, LocalStore):
-    """A folder of this machine; what is not whole yet has a name that tells who writes it."""
+    """A folder of this machine; what is not whole yet has a name that tells who writes it.
+
+    Parameters
+    ----------
+    root, options
+        As Zarr takes them.
+    durable
+        Chunks are on the disk itself once they are written, as metadata always is.
+    """
+
+    def __init__(self, root: Path | str, *, durable: bool = False, **options: Any) -> None:
+        super().__init__(root, **options)
+        self._durable = durable
 
     async def set(self, key: str, value: Any) -> None:
         """Put something under a key."""
@@ -153,7 +166,7 @@ class PlainLocalStore(_Looked, LocalStore):
 
     def _put(self, key: str, value: Any, *, new: bool = False) -> None:
         # without its metadata, nobody could tell which chunks are lost
-        put(self.root, key, value.as_buffer_like(), durable=_is_metadata(key), new=new)
+        put(self.root, key, value.as_buffer_like(), durable=self._durable or _is_metadata(key), new=new)
 
     async def get(self, key: str, *args: Any, **options: Any) -> Any:
         """Return what is under a key, None where there is nothing or what may not be read."""
