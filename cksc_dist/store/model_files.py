@@ -308,11 +308,18 @@ def files_of_a_model(path: str | Path) -> tuple[Folder, list[str], list[str]]:
     Of a model of an older release, which kept no digests, only the content can be checked, and no files are named.
     """
     folder = Folder(path)
-    place = _place(folder, _published(folder))
+    try:
+        place = _place(folder, _published(folder))
+    except ModelFileError as error:
+        if folder.read(POINTER) is not None:
+            raise
+        raise ModelFileError(f"{folder.url}/zarr.json is lost, or not what was written: {error}") from error
     content = place.read("zarr.json")
     attributes = _parsed(content)
-    listed = attributes.get("files")
-    if listed is None:
+    if attributes.get("format") != FORMAT:
+        raise ModelFileError(f"{place.url}/zarr.json is lost, or not what was written")
+    listed = attributes.get("files", {})
+    if not {"files", "sha256"} & set(attributes):
         read_model(path)
         return place, [], []
     if content != _canonical(json.loads(content or b"")) or attributes.get("sha256") != _attributes_digest(attributes):

@@ -22,7 +22,7 @@ from cksc_dist import CKSC, load_model
 from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.io import make_gestures
 from cksc_dist.processes import signature
-from cksc_dist.store.model_files import read_model, write_model
+from cksc_dist.store.model_files import files_of_a_model, read_model, write_model
 
 LABELS: dict[str, Any] = {
     "str": ["fünf", "a b", "c"],
@@ -473,3 +473,25 @@ def test_threads_that_save_and_read_one_path_see_whole_models(tmp_path: Path) ->
     for task in tasks:
         task.result()
     assert list(tmp_path.iterdir()) == [target]
+
+
+@pytest.mark.parametrize("word", [b'"files"', b'"sha256"', b'"digest"', b'"settings"', b'"model"'])
+def test_a_changed_word_of_the_attributes_is_that_of_the_file(tmp_path: Path, word: bytes) -> None:
+    """One without its list of files is not taken for a model of an older release, which had none."""
+    write_model(tmp_path / "model", "CKSC", {"a": np.arange(3.0)}, {"b": 1})
+    path = tmp_path / "model" / "zarr.json"
+    content = path.read_bytes()
+    assert files_of_a_model(tmp_path / "model")[2] == []
+    path.write_bytes(content.replace(word, word.replace(b"e", b"E", 1).replace(b"sha", b"shA"), 1))
+    assert files_of_a_model(tmp_path / "model")[2] == ["zarr.json"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"attributes": {"format": "cksc_dist modem"}}', None])
+def test_a_model_whose_attributes_are_lost_names_their_file(tmp_path: Path, content: bytes | None) -> None:
+    write_model(tmp_path / "model", "CKSC", {"a": np.arange(3.0)}, {"b": 1})
+    path = tmp_path / "model" / "zarr.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"/model/zarr\.json is lost, or not what was written"):
+        files_of_a_model(tmp_path / "model")
