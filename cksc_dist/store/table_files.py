@@ -47,7 +47,8 @@ def table_files(folder: Folder, name: str) -> dict[str, str]:
     listed = folder.read_json(_list(name))
     if listed is None:
         raise StoreError(
-            f"{folder.url}/{RESULTS}/{name} was cut off while it was written, or by an older release; {_AGAIN}"
+            f"{folder.url}/{RESULTS}/{name} was cut off while it was written, or by an older release: there is no "
+            f"{_list(name)}; {_AGAIN}"
         )
     return dict(listed)
 

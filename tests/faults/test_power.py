@@ -34,6 +34,7 @@ from cksc_dist.evaluate import Protocol, evaluate
 from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.models.training import Place, train
 from cksc_dist.spec import ModelSpec, RunSpec
+from cksc_dist.store import series_files
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.model_files import read_model
 from cksc_dist.store.series_files import open_series
@@ -134,6 +135,8 @@ async def _quiet() -> None:
 @pytest.fixture
 def power(monkeypatch: pytest.MonkeyPatch) -> Power:
     small_tiles(monkeypatch)
+    # what is added has chunks of its own: those that take the place of others are synced anyway
+    monkeypatch.setattr(series_files, "CHUNK_BYTES", 256)
     return Power(monkeypatch)
 
 
