@@ -342,7 +342,10 @@ def test_a_heartbeat_goes_on_after_a_write_that_failed(
 
 
 @pytest.mark.parametrize("left", [record(process=2**22 + 1), {}], ids=["dead", "damaged"])
-def test_of_several_who_take_over_at_once_one_gets_it(folder: Folder, left: dict[str, Any]) -> None:
+def test_of_several_who_take_over_at_once_one_gets_it(
+    folder: Folder, left: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_module, "HEARTBEAT", 1.0)  # a damaged one is watched for longer
     for _ in range(3):
         folder.write(KEY, json_record(left) if left else b"torn")
         barrier, release = threading.Barrier(5), threading.Event()
