@@ -22,7 +22,9 @@ WITHIN_ONE_ERROR = {"Schunk"}
 @pytest.mark.realdata
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::cksc_dist.errors.SmallClassWarning")
-@pytest.mark.parametrize("name", FLOOR)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.campaign] * (name == "Words")) for name in FLOOR]
+)
 def test_accuracy_is_that_of_the_method(name: str, real_data: Path) -> None:
     path, sparsity, alpha, _ = SETS[name]
     data = SeriesSet.read(real_data / path)

@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -239,8 +239,13 @@ def interrupt_group(run: Started) -> None:
 
 
 @pytest.mark.slow
-def test_interrupted_by_the_user(start: Starter, store: Path, undisturbed: dict[str, str]) -> None:
-    for interrupt in (interrupt_process, interrupt_group):
+@pytest.mark.parametrize(
+    "interrupts", [(interrupt_group,), pytest.param((interrupt_process, interrupt_group), marks=pytest.mark.campaign)]
+)
+def test_interrupted_by_the_user(
+    start: Starter, store: Path, undisturbed: dict[str, str], interrupts: tuple[Callable[[Started], None], ...]
+) -> None:
+    for interrupt in interrupts:
         run = start.cksc("distances", str(store), *DASK_RUN)
         wait_for_tiles(store, run, 4)
         before = ledger_of(store)

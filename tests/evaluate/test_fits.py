@@ -592,7 +592,7 @@ def start(tmp_path: Path) -> Iterator[Starter]:
         yield started
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # in every run `cksc evaluate` is killed: tests/evaluate/test_protocol.py
 def test_a_killed_client_repeats_no_finished_fit(start: Starter, store: Path, tmp_path: Path) -> None:
     splits, grid = 12, GRID | {"tol": 0.0, "max_iter": 50}
     script = tmp_path / "many.py"

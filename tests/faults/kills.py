@@ -126,7 +126,7 @@ STEPS = (
     Step(
         "evaluate",
         tuple(f"cksc evaluate {STORE} --method cksc,1nn --sparsity 3 --quick --splits 1 --folds 2 --factor 1".split()),
-        {"alone": ("--workers", "1"), **CLUSTERS},
+        CLUSTERS,
     ),
     Step("report", ("cksc", "report", STORE, "--output", "WORK/report.html"), ALONE),
     Step(

@@ -901,7 +901,7 @@ def marked(marks: Path, workers: list[Started]) -> Started | None:
     return next((worker for worker in workers if (marks / str(worker.process.pid)).exists()), None)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign  # in every run: tests/dist/test_cluster_gram.py, and kills of distances
 def test_a_killed_worker_and_then_a_killed_scheduler(
     store: Path, tmp_path: Path, start: Starter, undisturbed: str
 ) -> None:
