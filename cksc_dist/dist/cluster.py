@@ -48,6 +48,7 @@ DASHBOARD_PORT = 8787
 CONNECT_SECONDS = 20
 WORKER_SECONDS = 30
 START_SECONDS = 30
+STARTS = 3
 
 _CONFIG = {
     "distributed.comm.timeouts.connect": "15s",
@@ -264,29 +265,34 @@ def _wait_for_a_worker(client: Client) -> None:
 
 
 def _local_cluster(workers: int, limit: int | None) -> LocalCluster:
-    # more workers than cores share them, and seldom all need their most at the same time
-    limit = limit or memory() // min(workers, resolve_n_jobs(-1))
+    """Start a cluster on this machine; once more, where a worker died meanwhile: Dask then gives up."""
+    trouble = (RuntimeError, OSError, TimeoutError)
+    for _ in range(STARTS - 1):
+        with suppress(*trouble):
+            return _uninterrupted(lambda: _new_cluster(workers, limit))
+    try:
+        return _uninterrupted(lambda: _new_cluster(workers, limit))
+    except trouble as error:
+        raise ClusterError(
+            f"no cluster could be started on this machine ({error}); run the command again, or with --executor threads"
+        ) from error
+
+
+def _new_cluster(workers: int, limit: int | None) -> LocalCluster:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
-        try:
-            return _uninterrupted(
-                lambda: LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    memory_limit=limit,
-                    host="127.0.0.1",
-                    # a person who demands encryption has said where the certificates are
-                    protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
-                    dashboard_address=_dashboard_address(),
-                    silence_logs=logging.CRITICAL,
-                    env=_ONE_THREAD,
-                )
-            )
-        except (RuntimeError, OSError, TimeoutError) as error:
-            raise ClusterError(
-                f"no cluster could be started on this machine ({error}); run the command again, or with "
-                "--executor threads"
-            ) from error
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            # more workers than cores share them, and seldom all need their most at the same time
+            memory_limit=limit or memory() // min(workers, resolve_n_jobs(-1)),
+            host="127.0.0.1",
+            # a person who demands encryption has said where the certificates are
+            protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
+            dashboard_address=_dashboard_address(),
+            silence_logs=logging.CRITICAL,
+            env=_ONE_THREAD,
+        )
 
 
 def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:

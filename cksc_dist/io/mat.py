@@ -21,6 +21,9 @@ __all__ = ["load_variables", "read_mat", "variable_names"]
 
 _FORM = "a cell data_all of structs with data (time x dims) and class"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
+MOST_NAMED = 8
+MOST_LETTERS = 63
+"""Of a name, as MATLAB has it; damaged files have longer ones."""
 
 
 def _checked_content(path: Path) -> bytes:
@@ -76,8 +79,10 @@ def load_variables(
     except Exception as error:  # damaged bytes end in any of a dozen kinds of exception inside scipy
         raise _unreadable(path, error) from error
     if not set(required) <= variables.keys():
-        found = ", ".join(variable_names(path)) or "none"
-        raise ReadError(path, f"holds the variables {found}; expected {form}")
+        names = variable_names(path)
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        found = ", ".join(name[:MOST_LETTERS] for name in names[:MOST_NAMED]) or "none"
+        raise ReadError(path, f"holds the variables {found}{more}; expected {form}")
     return {name: np.asarray(variables[name]) for name in (*required, *optional) if name in variables}
 
 

@@ -316,3 +316,25 @@ def test_a_client_that_cannot_connect_is_closed_at_once(monkeypatch: pytest.Monk
         assert not left
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("failures", [cluster_module.STARTS - 1, cluster_module.STARTS])
+def test_a_cluster_whose_worker_dies_while_it_starts_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    made: list[int] = []
+
+    def start(**_: object) -> object:
+        made.append(1)
+        if len(made) <= failures:
+            raise RuntimeError("Nanny failed to start.")
+        return made
+
+    monkeypatch.setattr(cluster_module, "LocalCluster", start)
+    if failures < cluster_module.STARTS:
+        assert cluster_module._local_cluster(2, None) is made
+    else:
+        words = r"no cluster could be started on this machine \(Nanny failed to start.\); run the command again"
+        with pytest.raises(ClusterError, match=words):
+            cluster_module._local_cluster(2, None)
+    assert len(made) == cluster_module.STARTS

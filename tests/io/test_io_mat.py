@@ -173,3 +173,9 @@ def test_empty_text_and_numbers_are_read(tmp_path: Path) -> None:
     cells[:] = [{"data": np.ones((3, 2)), "class": 1, "note": "", "more": np.zeros((0, 40)), "letters": "é😀"}]
     savemat(tmp_path / "a.mat", {"data_all": cells})
     assert len(read_mat(tmp_path / "a.mat")) == 1
+
+
+def test_of_very_many_variables_a_few_are_named(tmp_path: Path) -> None:
+    savemat(tmp_path / "many.mat", {f"x{k:02}": 1.0 for k in range(50)})
+    with pytest.raises(ReadError, match="holds the variables x00, x01, x02, x03, x04, x05, x06, x07 and 42 more; exp"):
+        read_mat(tmp_path / "many.mat")
