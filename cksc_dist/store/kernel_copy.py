@@ -125,7 +125,7 @@ class KernelCopy:
             self.listed: dict[str, str] = dict(about.get("files", {}))
             # its diagonal alone takes memory: how many rows there are is not for one number to say
             if len(self.folder.read("rows.npy") or b"") < self.n * 8 or self.n < 1 or self.dtype.kind != "f":
-                raise ValueError(f"{self.n} rows of type {self.dtype}, which are not there")
+                raise ValueError(f"{self.n} rows of type {self.dtype}, which {self.folder.url}/rows.npy does not hold")
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise StoreError(
                 f"{self.folder.url}/about.json does not describe a kernel copy ({error}); remove that folder, and run "

@@ -234,6 +234,10 @@ def test_lost_rows_are_told(store: Folder) -> None:
     store.remove("kernels/key/rows.npy")
     with pytest.raises(StoreError, match=r"rows\.npy is lost; remove that folder"):
         _ = copy.rows
+    with pytest.raises(
+        StoreError, match=r"about.json does not describe .*, which .*kernels/key/rows\.npy does not hold"
+    ):
+        KernelCopy(store, "key")
 
 
 def test_the_ridge_is_kept_by_name(store: Folder) -> None:
