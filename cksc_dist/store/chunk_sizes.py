@@ -20,6 +20,8 @@ SMALL = 2**25
 """What takes less memory may be packed as well as can be."""
 SWELLING = 255
 """So many bytes lz4, by which this package packs, makes of one at most."""
+MOST_BEYOND = 2**22
+"""So many values a chunk may have more than its array: small arrays have room to grow."""
 ENTRY = 2**10
 """Bytes that Zarr takes for each chunk that it has to look for."""
 
@@ -53,10 +55,13 @@ def chunks_of(key: str, metadata: dict[str, Any]) -> Chunks | None:
         hollow = 0 in metadata["shape"] and places(metadata["shape"]) > MOST_EMPTY
         values = math.prod(metadata["chunk_grid"]["configuration"]["chunk_shape"])
         size = None if kind == "string" else values * int(number[1] if number else 8) // 8
+        larger = values - math.prod(metadata["shape"]) > MOST_BEYOND
     except (LookupError, TypeError):
         return None
     if hollow:  # no file tells how long its other sides are
         raise ValueError(f"{key} asks for the shape {metadata['shape']!r:.50}, which has no values but many places")
+    if larger:  # whoever writes a part of a chunk takes memory for all of it
+        raise ValueError(f"{key} asks for chunks of {values:,} values, far more than the array has")
     return Chunks(values, size, "".join(packings))
 
 

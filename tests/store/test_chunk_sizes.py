@@ -130,7 +130,7 @@ def test_a_small_matrix_that_asks_for_much(store: Path, how: str) -> None:
     # a chunk larger than the matrix, as every matrix of few rows has
     metadata |= {"shape": [6, 6]}
     about.write_text(json.dumps(metadata))
-    with little_memory(2**24), pytest.raises(ValueError, match=r"bytes of memory, which .* cannot hold"):
+    with little_memory(2**24), pytest.raises(ValueError, match=r"asks for chunks of .* far more than the array has"):
         zarr.open_group(Folder(store).zarr(read_only=True), path=f"distances/{name}", mode="r")["distance"][:3, :3]  # type: ignore[index]
 
 
@@ -248,3 +248,17 @@ def test_files_are_listed_for_what_is_large_alone(store: Path, monkeypatch: pyte
     for _ in range(3):
         series.read(0, 6)
     assert listed in ([], ["series/values"])
+
+
+def test_chunks_far_larger_than_their_array_are_refused() -> None:
+    """Whoever appends to such an array takes memory for a whole chunk."""
+    metadata = {
+        "shape": [63, 2],
+        "data_type": "float64",
+        "chunk_grid": {"configuration": {"chunk_shape": [1024, 2]}},
+        "codecs": [{"name": "bytes"}],
+    }
+    assert chunk_sizes.chunks_of("series/values", metadata) == Chunks(2048, 16384, "")
+    metadata["chunk_grid"] = {"configuration": {"chunk_shape": [2**25, 1]}}
+    with pytest.raises(ValueError, match="series/values asks for chunks of 33,554,432 values, far more than the array"):
+        chunk_sizes.chunks_of("series/values", metadata)
