@@ -93,6 +93,7 @@ def _check_matrix(body: memoryview, order: str) -> None:
     _require(head and len(elements[0][1]) == 8 and not len(elements[1][1]) % 4, "the head of a variable")
     (flags,) = struct.unpack_from(f"{order}I", elements[0][1])
     shape = struct.unpack(f"{order}{len(elements[1][1]) // 4}I", elements[1][1])
+    _require(len(shape) >= 2, "a variable with fewer than two sides")  # of text without any, SciPy ends the process
     kind, is_complex = flags & 0xFF, bool(flags & 0x800)
     rest = elements[3:]
     if kind != _SPARSE:  # of which SciPy makes no more than its numbers

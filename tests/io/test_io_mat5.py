@@ -83,6 +83,8 @@ def test_files_made_by_hand_hold_together() -> None:
         (file_of(matrix(99, (1, 1), element(99, bytes(8)))), "a type of data"),
         (file_of(matrix(99, (1, 1), matrix(6, (1, 1), element(99, bytes(8))))), "the numbers of a matrix"),
         (file_of(matrix(5, (1, 2), NUMBER, NUMBER)), "the numbers of a sparse matrix"),
+        (file_of(matrix(4, (), element(16, b"right"))), "a variable with fewer than two sides"),
+        (file_of(matrix(6, (3,), element(9, bytes(24)))), "a variable with fewer than two sides"),
     ],
 )
 def test_damage_is_named(content: bytes, words: str) -> None:
