@@ -200,9 +200,10 @@ def recall(
         From `recall_quadratic`.
     """
     linear = -2.0 * inner_products(atoms, rows, n_jobs)
+    most = min(sparsity, len(quadratic))  # memory is taken for as many, and a model from a file may ask for any number
     greedy, thorough = (
-        nqp_codes(quadratic, linear, sparsity, selection=selection, prune=prune, n_jobs=n_jobs, reach=reach)
-        for reach in (None, REACH * sparsity)
+        nqp_codes(quadratic, linear, most, selection=selection, prune=prune, n_jobs=n_jobs, reach=reach)
+        for reach in (None, REACH * most)
     )
     better = (thorough.objective < greedy.objective)[:, None]
     return SparseRows(

@@ -291,7 +291,7 @@ def nqp_images(
     base_weights = _selection_weights(scale * gram_diagonal + ridge, selection)
     state = steps.new_pursuit(n, width)
     marks, vectors, _, wide = state
-    solutions, images = _no_solutions(len(linear), width), np.zeros(linear.shape)
+    solutions, images = _no_solutions(len(linear), int(T)), np.zeros(linear.shape)
     fetched: NDArray[Any] = np.empty((width, n))
     for problem, term in enumerate(linear):
         marks[steps.SLOT] = np.arange(width)
@@ -333,8 +333,7 @@ def _solve_blocks(
     n = len(rows)
     linear = _linear_terms(np.asarray(C, dtype=np.float64), n)
     base_weights = _selection_weights(scale * np.diagonal(rows).astype(np.float64) + ridge, selection)
-    most = min(int(T), n)  # however large T is, which may come from a file
-    solutions = _no_solutions(len(linear), most)
+    solutions = _no_solutions(len(linear), int(T))
 
     def solve(start: int, stop: int) -> None:
         part = slice(start, stop)
@@ -345,7 +344,7 @@ def _solve_blocks(
             ridge,
             base_weights,
             linear[part],
-            most,
+            int(T),
             float(prune),
             float(tol),
             solutions.indices[part],

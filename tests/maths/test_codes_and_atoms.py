@@ -406,3 +406,11 @@ def test_half_steps_have_the_same_bits_for_any_number_of_threads() -> None:
         parts = (*step.atoms, *step.codes, step.KU, *codes, *recalled)
         results.append(b"".join(np.ascontiguousarray(part).tobytes() for part in parts))
     assert results[0] == results[1] == results[2]
+
+
+def test_recall_takes_no_memory_for_more_atoms_than_there_are() -> None:
+    """The number may come from the settings of a model in a file."""
+    state = random_state(5)
+    atoms, quadratic = len(state.home), recall_quadratic(state.dictionary, 0.1, 6.0)
+    vast, all_of_them = (recall(state.K, state.atoms, quadratic, most, "scaled", 0.0) for most in (10**12, atoms))
+    np.testing.assert_array_equal(vast.csr(atoms).toarray(), all_of_them.csr(atoms).toarray())

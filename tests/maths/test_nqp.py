@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from cksc_dist.errors import InputError
-from cksc_dist.maths.nqp import SparseSolutions, nqp, nqp_atoms, nqp_codes, nqp_images, nqp_rows
+from cksc_dist.maths.nqp import SparseSolutions, nqp, nqp_atoms, nqp_codes, nqp_rows
 from cksc_dist.maths.threads import resolve_n_jobs, run_blocks
 from tests import naive_nqp
 
@@ -443,17 +443,3 @@ def test_reach_is_nearer_to_the_best_support() -> None:
 def test_reach_below_T_is_refused() -> None:
     with pytest.raises(InputError, match="reach=2: must be a whole number of at least 3"):
         nqp_codes(np.eye(4), -np.ones((1, 4)), 3, reach=2)
-
-
-def test_a_vast_number_of_entries_takes_no_memory() -> None:
-    """It may come from the settings of a model in a file."""
-    H, C = np.eye(3), -np.arange(6.0).reshape(2, 3)
-    for found, expected in (
-        (nqp_codes(H, C, 10**12), nqp_codes(H, C, 3)),
-        (
-            nqp_images(lambda j: H[j], np.ones(3), 0.0, C, 10**12)[0],
-            nqp_images(lambda j: H[j], np.ones(3), 0.0, C, 3)[0],
-        ),
-    ):
-        np.testing.assert_array_equal(found.indices, expected.indices)
-        np.testing.assert_array_equal(found.values, expected.values)
