@@ -21,6 +21,7 @@ from zarr.codecs import BloscCodec, Crc32cCodec
 from cksc_dist.errors import StoreError
 from cksc_dist.processes import PARTIAL
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.local_files import groups_above
 from cksc_dist.store.zarr_stores import check_metadata
 
 __all__ = ["CHUNK_BYTES", "DAMAGE", "check_place", "check_store", "compressors", "create_root", "is_store"]
@@ -75,9 +76,8 @@ def check_place(folder: Folder) -> None:
     """Raise a StoreError where no store may be made, because something else is there, or around it."""
     if is_store(folder) or folder.local is None:
         return
-    for above in folder.local.resolve().parents:
-        if (above / "zarr.json").exists():
-            raise StoreError(f"{folder.url} lies inside {above}, another store or model; choose another place")
+    for above in groups_above(folder.local.resolve()):
+        raise StoreError(f"{folder.url} lies inside {above}, another store or model; choose another place")
 
 
 def _attributes(folder: Folder) -> dict[str, Any] | None:

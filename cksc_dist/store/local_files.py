@@ -22,6 +22,7 @@ __all__ = [
     "check_output",
     "check_stored",
     "check_unlinked",
+    "groups_above",
     "open_stored",
     "path_below",
     "put",
@@ -74,6 +75,11 @@ def _not_plain(path: str | Path) -> StoreError:
     )
 
 
+def groups_above(path: Path) -> list[Path]:
+    """Return the stores and models that a path lies inside, the innermost first."""
+    return [folder for folder in path.parents if (folder / "zarr.json").exists()]
+
+
 def check_unlinked(path: Path) -> None:
     """Raise a StoreError where a path that lies inside a store is a link, or leads through one from there.
 
@@ -81,9 +87,8 @@ def check_unlinked(path: Path) -> None:
     """
     whole = path.absolute()
     # the outermost: what a link inside a store leads to may be a store as well
-    tops = [folder for folder in whole.parents if (folder / "zarr.json").exists()]
-    if tops:
-        path_below(tops[-1], f"{whole.relative_to(tops[-1]).as_posix()}/")
+    for top in groups_above(whole)[-1:]:
+        path_below(top, f"{whole.relative_to(top).as_posix()}/")
 
 
 def put(top: Path, key: str, content: Any, *, durable: bool = False, new: bool = False) -> bool:
@@ -162,9 +167,8 @@ def check_output(target: Path, *sources: str | Path) -> None:
     for source in sources:
         if real == Path(source).resolve():
             raise InputError(f"{target} is what is read; choose another file to write")
-    for folder in real.parents:
-        if target.suffix not in FOR_USERS and (folder / "zarr.json").exists():
-            raise InputError(f"{target} lies inside {folder}, a store or model; choose another place for the file")
+    for folder in groups_above(real) if target.suffix not in FOR_USERS else ():
+        raise InputError(f"{target} lies inside {folder}, a store or model; choose another place for the file")
 
 
 @contextmanager
