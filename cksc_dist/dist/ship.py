@@ -75,7 +75,10 @@ def requirements() -> dict[str, str]:
 def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
     """Write the files of a package and make it importable; for the other side, which knows nothing of this module."""
     import atexit
+    import contextlib
+    import fcntl
     import importlib.util
+    import os
     import shutil
     import sys
     import tempfile
@@ -87,7 +90,17 @@ def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
         if sent and f"{package}-code-{digest}-" not in str(found.origin):
             raise RuntimeError(f"other code of {package} was sent here before; restart the scheduler and its workers")
         return  # installed, or sent before
+    for left in Path(tempfile.gettempdir()).glob(f"{package}-code-*"):  # who was killed could not take it away
+        with contextlib.suppress(OSError):  # somebody else's, or locked: its process lives
+            held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if any(left.iterdir()):  # else it is just being made
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(held)
     folder = Path(tempfile.mkdtemp(prefix=f"{package}-code-{digest}-"))
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends, whichever way
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, content in files.items():
         path = folder / name

@@ -151,6 +151,49 @@ def test_two_may_send_at_a_time() -> None:
     assert ship.__name__ not in cloudpickle.list_registry_pickle_by_value()
 
 
+def test_code_that_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    with ship._by_value():
+        sent = cloudpickle.dumps((ship._unpack, ("made_up", {"made_up/__init__.py": b"here = True"}, "abc")))
+    running = []
+
+    def receives() -> str:
+        """Start a process that is sent code; return the name of the folder it wrote."""
+        environment = {**os.environ, "TMPDIR": str(tmp_path)}
+        there = subprocess.Popen(
+            [sys.executable, "-c", RECEIVED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+        )
+        running.append(there)
+        assert there.stdin is not None
+        assert there.stdout is not None
+        there.stdin.write(sent)
+        there.stdin.flush()
+        return Path(there.stdout.readline().decode().strip()).parent.parent.name
+
+    def folders() -> set[str]:
+        return {entry.name for entry in tmp_path.iterdir()}
+
+    try:
+        first, second = receives(), receives()
+        assert folders() == {first, second}  # both live
+        running[0].kill()
+        running[0].wait()
+        third = receives()
+        assert folders() == {second, third}
+        (tmp_path / "made_up-code-just-now").mkdir()  # its process has not come to lock it
+        fourth = receives()
+        assert folders() == {second, third, fourth, "made_up-code-just-now"}
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+RECEIVED = (
+    "import sys; sys.modules['cksc_dist'] = None; import pickle, time; "
+    "unpack, given = pickle.load(sys.stdin.buffer); unpack(*given); import made_up; "
+    "print(made_up.__file__, flush=True); time.sleep(600)"
+)
+
 PICKLED = (
     "import sys; sys.modules['cksc_dist'] = None; import pickle; print(pickle.load(sys.stdin.buffer).__name__, end='')"
 )
