@@ -63,8 +63,11 @@ class NoSeriesError(StoreError):
     """A store that has no series yet, or in which writing the first ones was cut off."""
 
 
-class StoreAwayError(StoreError):
-    """A store that does not answer: nothing is known of what it holds."""
+class StoreAwayError(CkscError):
+    """A store that does not answer: nothing is known of what it holds.
+
+    It is no `StoreError`: who takes that for damage would compute again, or have removed, what is well.
+    """
 
 
 class StoreBusyError(StoreError):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["free_memory", "memory"]
+__all__ = ["free_memory", "memories", "memory"]
 
 GROUPS = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
@@ -37,17 +37,26 @@ VERSION_2 = _Layout("", "memory.max", "memory.current", "inactive_file")
 
 def memory() -> int:
     """Return the bytes of memory of this machine, or of the container that this process is in."""
-    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _groups())])
+    return min(memories().values())
+
+
+def memories() -> dict[str, int]:
+    """Return the bytes of memory of this machine and of each container around this process, by what it shares it with.
+
+    Two processes of one machine that name the same share it. A container cannot tell its own name: those who see none
+    but their own group may be taken to share what they do not, which promises them less than they have.
+    """
+    return {"machine": int(psutil.virtual_memory().total)} | {str(folder): limit for folder, limit, _ in _groups()}
 
 
 def free_memory() -> int:
     """Return how many bytes of it are free, or would be if somebody needed them."""
-    free = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _groups())]
+    free = [int(psutil.virtual_memory().available), *(limit - used for _, limit, used in _groups())]
     return max(0, min(free))
 
 
-def _groups() -> Iterator[tuple[int, int]]:
-    """Give limit and use of the control group of this process and of those above it, where they have a limit."""
+def _groups() -> Iterator[tuple[Path, int, int]]:
+    """Give folder, limit and use of the control group of this process and of those above it that have a limit."""
     lines = []
     with suppress(OSError):
         lines = OWN.read_text().splitlines()
@@ -62,7 +71,7 @@ def _groups() -> Iterator[tuple[int, int]]:
         for folder in (own, *(above for above in own.parents if above.is_relative_to(top))):
             with suppress(OSError, ValueError):
                 limit = int((folder / layout.limit).read_text())  # no number: no limit
-                yield limit, max(0, _used(folder, layout) - _cache(folder, layout))
+                yield folder, limit, max(0, _used(folder, layout) - _cache(folder, layout))
 
 
 def _used(folder: Path, layout: _Layout) -> int:

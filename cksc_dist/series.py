@@ -17,11 +17,28 @@ from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
 
-__all__ = ["UNKNOWN", "Ragged", "SeriesSet", "check_labelled", "have_labels", "is_text", "label_array", "ragged"]
+__all__ = [
+    "UNKNOWN",
+    "Ragged",
+    "SeriesSet",
+    "check_labelled",
+    "check_width",
+    "have_labels",
+    "is_text",
+    "label_array",
+    "ragged",
+    "text_array",
+]
 
 UNKNOWN = "?"
 """The label of a series without one."""
 
+MOST_LETTERS = 1000
+"""Of a label or an id."""
+ALWAYS_LETTERS = 100
+"""Of each, however many there are."""
+LETTERS_IN_ALL = 2**23
+"""What few may have beyond that, all together."""
 
 Ragged = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Frames end to end (frames, dims), and the ``n + 1`` edges between series."""
@@ -121,12 +138,31 @@ def is_text(array: NDArray[Any]) -> bool:
     return bool((letters <= 0x10FFFF).all() and not ((letters >= 0xD800) & (letters <= 0xDFFF)).any())
 
 
-def _text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
-    """Return text as an array, or say that it cannot be kept: NumPy drops NUL at the end."""
-    lost = [text for text in given if isinstance(text, str) and text.endswith("\0")]
-    if lost:
-        raise InputError(f"{name}: {lost[0][:100]!r} ends with NUL, which cannot be kept; rename it")
+def text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
+    """Return text as an array, or say that it cannot be kept: NumPy drops NUL at the end, and makes all as wide."""
+    texts = [text for text in given if isinstance(text, str)]
+    lost = next((text for text in texts if text.endswith("\0")), None)
+    if lost is not None:
+        raise InputError(f"{name}: {lost[:100]!r} ends with NUL, which cannot be kept; rename it")
+    _check_longest(max(texts, key=len, default=""), len(texts), name)
     return np.array(given, dtype=np.str_)
+
+
+def check_width(text: NDArray[Any], name: str, count: int | None = None) -> None:
+    """Raise an InputError where one of some labels or ids is too long among so many: as many as there are, or more."""
+    if text.dtype.kind == "U" and text.dtype.itemsize > 4 * ALWAYS_LETTERS:
+        longest = str(text.flat[int(np.strings.str_len(text).argmax())])
+        _check_longest(longest, text.size if count is None else count, name)
+
+
+def _check_longest(longest: str, count: int, name: str) -> None:
+    # one long label in a small file would take gigabytes
+    most = min(MOST_LETTERS, ALWAYS_LETTERS + LETTERS_IN_ALL // max(count, 1))
+    if len(longest) > most:
+        raise InputError(
+            f"{name}: {longest[:50]!r}... has {len(longest):,} letters, but all {count:,} are kept as wide as the "
+            f"longest, which may have {most:,}; shorten it"
+        )
 
 
 def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
@@ -145,11 +181,12 @@ def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
     if given.dtype.kind == "T":
         given = given.astype(object)  # text of variable width, and what it takes for missing
     if given.dtype != object:
+        check_width(given, name)
         return given
     kinds = sorted({_label_kind(label) for label in given.flat})
     if len(kinds) > 1:
         raise InputError(f"{name} mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
-    return _text_array(given.tolist(), name) if kinds == ["str"] else np.array(given.tolist())
+    return text_array(given.tolist(), name) if kinds == ["str"] else np.array(given.tolist())
 
 
 def _label_kind(label: Any) -> str:
@@ -226,7 +263,8 @@ class SeriesSet:
             raise InputError(
                 f"{self.name}: labels are of type {self.labels.dtype}; use str, int or bool, all of one kind"
             )
-        _text_array(self.dim_names, f"{self.name}: names of dims")
+        text_array(self.dim_names, f"{self.name}: names of dims")
+        check_width(self.ids, f"{self.name}: ids")
         for name, text in (("labels", self.labels), ("ids", self.ids), ("names", (self.name, *self.dim_names))):
             if not is_text(np.asarray(text)):
                 raise InputError(f"{self.name!r}: {name} hold letters that are no text in Unicode; rename them")
@@ -263,7 +301,7 @@ class SeriesSet:
             values=values,
             offsets=offsets,
             labels=np.full(n, UNKNOWN) if labels is None else label_array(labels, name=f"{name}: labels"),
-            ids=_text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
+            ids=text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
             name=name,
             dim_names=tuple(dim_names),
         )

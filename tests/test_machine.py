@@ -53,6 +53,16 @@ class TestGroups:
         belong(made, layout, "job/step")
         assert (machine.memory(), machine.free_memory()) == (2 * GIB, GIB)
 
+    def test_whom_it_is_shared_with(self, made: Path, layout: str) -> None:
+        group(made, layout, "job/step", str(2 * GIB))
+        group(made, layout, "job", str(3 * GIB))
+        belong(made, layout, "job/step")
+        found = machine.memories()
+        assert sorted(found.values()) == [2 * GIB, 3 * GIB, 16 * GIB]
+        assert found["machine"] == 16 * GIB
+        belong(made, layout, "job/other")
+        assert set(machine.memories()) < set(found)  # with whoever is in that job, and with the machine
+
     def test_the_limit_of_a_group_above(self, made: Path, layout: str) -> None:
         group(made, layout, "job", str(2 * GIB), used=GIB)
         group(made, layout, "job/step", NO_LIMIT if layout == "1" else "max", used=GIB)

@@ -12,9 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from cksc_dist.dist.ingest import ingest, ingest_distances
 from cksc_dist.errors import InputError, ReadError
 from cksc_dist.io import write_npz
 from cksc_dist.series import SeriesSet, label_array, ragged
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.series_files import append_series
+from tests.memory import little_memory
+from tests.small_stores import files_below
 
 
 def some(lengths: list[int], dims: int = 2, seed: int = 0) -> list[NDArray[np.float64]]:
@@ -318,3 +323,52 @@ def test_ragged_names_sample_frame_and_dim_of_a_bad_value() -> None:
     series[1][2, 1] = np.nan
     with pytest.raises(InputError, match=r"X\[1\] has a NaN or infinite value \(frame 2, dim 1\); fill it"):
         ragged(series, name="X")
+
+
+class TestLongText:
+    """Labels and ids are kept as wide as the longest."""
+
+    def made(self, n: int, letters: int, *, array: bool = False) -> SeriesSet:
+        labels = ["a"] * (n - 1) + ["b" * letters]
+        return SeriesSet.from_list(np.zeros((n, 1, 1)), np.array(labels) if array else labels)
+
+    @pytest.mark.parametrize("array", [False, True])
+    def test_a_label_that_is_too_long_is_refused(self, array: bool) -> None:
+        assert self.made(3, 1000, array=array).labels.dtype == "<U1000"
+        with pytest.raises(InputError, match=r"labels: 'b{50}'\.\.\. has 1,001 letters, .*may have 1,000; shorten it"):
+            self.made(3, 1001, array=array)
+        # one among very many must be shorter: all of them are as wide
+        assert self.made(100_000, 183, array=array).labels.dtype == "<U183"
+        with pytest.raises(InputError, match=r"all 100,000 are kept as wide as the longest, which may have 183"):
+            self.made(100_000, 184, array=array)
+
+    @pytest.mark.parametrize("array", [False, True])
+    def test_an_id_as_well(self, array: bool) -> None:
+        ids = ["a", "b" * 1001]
+        with pytest.raises(InputError, match=r"ids: 'b{50}'\.\.\. has 1,001 letters"):
+            SeriesSet.from_list(np.zeros((2, 1, 1)), ids=np.array(ids) if array else ids)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("suffix", ["ts", "arff"])
+    def test_a_small_file_takes_little_memory(self, suffix: str, tmp_path: Path) -> None:
+        long, path = "b" * 20_000, tmp_path / f"a.{suffix}"
+        if suffix == "arff":
+            head = f"@relation x\n@attribute a real\n@attribute c {{a,{long}}}\n@data\n"
+            path.write_text(head + "1,a\n" * 3000 + f"1,{long}\n")
+        else:
+            head = f"@problemName x\n@univariate true\n@classLabel true a {long}\n@data\n"
+            path.write_text(head + "1:a\n" * 3000 + f"1:{long}\n")
+        with little_memory(2**24), pytest.raises(InputError, match="20,000 letters"):
+            SeriesSet.read(path)
+
+    def test_what_would_be_too_long_among_more_is_told_before_they_are_added(self, tmp_path: Path) -> None:
+        ingest(self.made(10, 400), tmp_path / "s.zarr")
+        before = files_below(tmp_path)
+        more = SeriesSet.from_list(np.zeros((100_000, 1, 1)), ["a"] * 100_000, [f"more {i}" for i in range(100_000)])
+        with pytest.raises(InputError, match=r"labels of .*s\.zarr with series: 'b{50}'\.\.\. has 400 letters"):
+            append_series(Folder(tmp_path / "s.zarr"), more)
+        assert files_below(tmp_path) == before
+
+    def test_rows_of_a_ready_matrix(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match=r"ids: .* has 1,001 letters"):
+            ingest_distances(np.zeros((2, 2)), tmp_path / "s.zarr", ids=np.array(["a", "b" * 1001]))
+        assert not (tmp_path / "s.zarr").exists()

@@ -24,7 +24,7 @@ from distributed import Client, LocalCluster
 from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.ship import DIGEST_THERE, code_digest, disagree, late_workers_judged, requirements, send_code
 from cksc_dist.errors import ClusterError
-from cksc_dist.machine import memory
+from cksc_dist.machine import memories, memory
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import RunSpec
 
@@ -266,6 +266,13 @@ def _wait_for_a_worker(client: Client) -> None:
 
 def _local_cluster(workers: int, limit: int | None) -> LocalCluster:
     """Start a cluster on this machine; once more, where a worker died meanwhile: Dask then gives up."""
+    missing = _missing_certificates(_protocol() or "")
+    if missing:
+        raise ClusterError(
+            f"Dask's setting distributed.comm.require-encryption wants TLS, but there is {missing}; set the lines that "
+            "cluster/make_certs printed (export DASK_DISTRIBUTED__COMM__TLS__...), or unset "
+            "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"
+        )
     trouble = (RuntimeError, OSError, TimeoutError)
     for _ in range(STARTS - 1):
         with suppress(*trouble):
@@ -274,7 +281,8 @@ def _local_cluster(workers: int, limit: int | None) -> LocalCluster:
         return _uninterrupted(lambda: _new_cluster(workers, limit))
     except trouble as error:
         raise ClusterError(
-            f"no cluster could be started on this machine ({error}); run the command again, or with --executor threads"
+            f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
+            "--executor threads"
         ) from error
 
 
@@ -287,12 +295,16 @@ def _new_cluster(workers: int, limit: int | None) -> LocalCluster:
             # more workers than cores share them, and seldom all need their most at the same time
             memory_limit=limit or memory() // min(workers, resolve_n_jobs(-1)),
             host="127.0.0.1",
-            # a person who demands encryption has said where the certificates are
-            protocol="tls://" if dask.config.get("distributed.comm.require-encryption", None) else None,
+            protocol=_protocol(),
             dashboard_address=_dashboard_address(),
             silence_logs=logging.CRITICAL,
             env=_ONE_THREAD,
         )
+
+
+def _protocol() -> str | None:
+    """Return how the processes of a cluster on this machine talk: a person may demand encryption."""
+    return "tls://" if dask.config.get("distributed.comm.require-encryption", None) else None
 
 
 def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
@@ -346,23 +358,25 @@ def _quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def _look_at_memory(dask_worker: Any) -> tuple[int | None, int, str, int]:
-    """Return what a worker may use as Dask knows it, its threads, its host, and the memory of that; runs there."""
-    return dask_worker.memory_manager.memory_limit, dask_worker.state.nthreads, socket.gethostname(), memory()
+def _look_at_memory(dask_worker: Any) -> tuple[int | None, int, list[tuple[str, int]]]:
+    """Return what a worker may use as Dask knows it, its threads, and the memory that it shares; runs there."""
+    host = socket.gethostname()
+    shared = [(f"{host} {owner}", size) for owner, size in memories().items()]
+    return dask_worker.memory_manager.memory_limit, dask_worker.state.nthreads, shared
 
 
 def memory_of_workers(client: Client) -> int | None:
     """Return the bytes that one thread of the smallest worker may use; None where no worker answers.
 
     That is its share of the limit that the worker was started with, or of what its machine or container has: a limit of
-    Dask's may be larger, or missing.
+    Dask's may be larger, or missing. Workers of one machine may be in containers, or jobs of SLURM, of their own.
     """
     found = _asked(client, _look_at_memory).values()
     threads = Counter[str]()
-    for _, count, host, _ in found:
-        threads[host] += count
-    shares = [min(limit // count if limit else there, there // threads[host]) for limit, count, host, there in found]
-    return min(shares, default=None)
+    for _, count, shared in found:
+        threads.update({owner: count for owner, _ in shared})
+    shares = [size // threads[owner] for _, _, shared in found for owner, size in shared]
+    return min([*shares, *(limit // count for limit, count, _ in found if limit)], default=None)
 
 
 def have_limits(client: Client) -> bool:

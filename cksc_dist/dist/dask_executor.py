@@ -375,7 +375,9 @@ class DaskExecutor:
                 # a long one may come over a slow line
                 done: tuple[Any, float] = future.result(timeout=RESULT_SECONDS * 2 ** (flight.fetches - 1))
             except TimeoutError as error:
-                if flight.fetches == FETCHES and future.status == "finished":
+                if future.status != "finished":
+                    flight.fetches = 0  # of what is computed once more
+                elif flight.fetches >= FETCHES:
                     raise ClusterError(
                         f"the result of {flight.task} does not come from its worker; is the line between them broken, "
                         "or blocked by a firewall? What is done is kept: run the same command again"
@@ -384,6 +386,7 @@ class DaskExecutor:
             except Exception:
                 if future.status == "finished":
                     raise
+                flight.fetches = 0
                 return None  # computed once more, it may also fail
         if isinstance(done[0], CkscError):
             raise done[0]

@@ -19,7 +19,7 @@ from cksc_dist.errors import InputError, NoSeriesError, StoreError
 from cksc_dist.maths.matrix_checks import check_distances
 from cksc_dist.maths.metrics import check_metric, check_not_overflowing
 from cksc_dist.maths.threads import resolve_n_jobs
-from cksc_dist.series import UNKNOWN, SeriesSet, is_text, label_array
+from cksc_dist.series import UNKNOWN, SeriesSet, check_width, is_text, label_array
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Tile
@@ -138,6 +138,7 @@ def ingest_distances(
     rows = np.array([str(i) for i in range(n)]) if ids is None else np.asarray(ids, np.str_)
     if not is_text(rows) or (labels is not None and not is_text(np.asarray(labels))):
         raise InputError("labels or ids hold letters that are no text in Unicode; rename them")
+    check_width(rows, "ids")
     row_labels = np.full(n, UNKNOWN) if labels is None else label_array(labels)
     if data is None and not len(rows) == len(row_labels) == n:
         raise InputError(f"distances have {n} rows, but there are {len(row_labels)} labels and {len(rows)} ids")

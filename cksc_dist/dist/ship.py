@@ -76,32 +76,40 @@ def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
     """Write the files of a package and make it importable; for the other side, which knows nothing of this module."""
     import atexit
     import contextlib
-    import fcntl
     import importlib.util
     import os
+    import re
     import shutil
     import sys
     import tempfile
+    import time
     from pathlib import Path
 
     found = importlib.util.find_spec(package)
     if found is not None:
-        sent = f"{package}-code-" in str(found.origin)
-        if sent and f"{package}-code-{digest}-" not in str(found.origin):
+        sent = f"{package}-sent-" in str(found.origin)
+        if sent and f"{package}-sent-{digest}-" not in str(found.origin):
             raise RuntimeError(f"other code of {package} was sent here before; restart the scheduler and its workers")
         return  # installed, or sent before
-    for left in Path(tempfile.gettempdir()).glob(f"{package}-code-*"):  # who was killed could not take it away
-        with contextlib.suppress(OSError):  # somebody else's, or locked: its process lives
-            held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if any(left.iterdir()):  # else it is just being made
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(held)
-    folder = Path(tempfile.mkdtemp(prefix=f"{package}-code-{digest}-"))
-    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends, whichever way
+    folder = Path(tempfile.mkdtemp(prefix=f"{package}-sent-{digest}-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends, whichever way
+        for left in folder.parent.iterdir():  # who was killed could not take it away
+            if left == folder or not re.fullmatch(rf"{package}-sent-[0-9a-f]+-\w{{8}}", left.name):
+                continue
+            with contextlib.suppress(OSError):  # somebody else's, or locked: its process lives
+                held = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    about = os.fstat(held)
+                    just_made = not any(left.iterdir()) and time.time() - about.st_mtime < 3600
+                    if about.st_uid == os.getuid() and not just_made:
+                        shutil.rmtree(left, ignore_errors=True)
+                finally:
+                    os.close(held)
     for name, content in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

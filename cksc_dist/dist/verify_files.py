@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from cksc_dist.errors import CkscError, StoreError
+from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.processes import SIGNATURE
 from cksc_dist.store.checkpoints import Checkpoints
 from cksc_dist.store.folder import Folder
@@ -56,7 +55,7 @@ def verify_files(store: Folder) -> Files:
     for lock in [key for key in there if key.rsplit("/", 1)[-1] == LOCK]:
         found.json(lock, "the next who writes removes it")
     for group in (GROUP, *(files.group for files in matrices.values())):
-        found.known.update(_files_of_group(store, group))
+        _group(found, group)
     for name, files in matrices.items():
         _ledger(found, name, files)
     for key in sorted({key.split("/")[1] for key in there if key.startswith(f"{TOP}/") and key.count("/") > 1}):
@@ -97,18 +96,42 @@ class _Found:
             self.say(f"{top}/{name} is not there, or not what was written", cure)
 
 
-def _files_of_group(store: Folder, group: str) -> Iterator[str]:
-    """Give the metadata and chunks that the arrays of a group may have, by the copies of their metadata."""
-    for key, text in (store.read_json("metadata.json") or {}).items():
+def _group(found: _Found, group: str) -> None:
+    """Take up the metadata of a group, and the chunks that its arrays may have by the copies of it."""
+    chunks: dict[str, list[str]] = {}
+    for key in found.there:
+        array, slash, place = key.partition("/c/")
+        if slash and array.startswith(f"{group}/"):
+            chunks.setdefault(f"{array}/zarr.json", []).append(place)
+    for key, text in (found.store.read_json("metadata.json") or {}).items():
         if not key.startswith(f"{group}/"):
             continue
-        yield key
-        metadata = json.loads(text)
-        if metadata["node_type"] == "array":
-            edges = metadata["chunk_grid"]["configuration"]["chunk_shape"]
-            counts = [-(-size // edge) for size, edge in zip(metadata["shape"], edges, strict=True)]
-            for place in product(*map(range, counts)):
-                yield f"{key.removesuffix('zarr.json')}c/{'/'.join(map(str, place))}"
+        found.known.add(key)
+        try:
+            counts = _chunk_counts(json.loads(text))
+        except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError):
+            found.say(f"the copy of {key} in metadata.json describes no array", "restore it from a copy of the store")
+            continue
+        found.known |= {
+            f"{key.removesuffix('zarr.json')}c/{place}" for place in chunks.get(key, ()) if _is_place(place, counts)
+        }
+
+
+def _chunk_counts(metadata: dict[str, Any]) -> list[int]:
+    """Return how many chunks an array has along each of its axes; a group has no axes."""
+    if metadata["node_type"] != "array":
+        return []
+    edges = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+    return [-(-size // edge) for size, edge in zip(metadata["shape"], edges, strict=True)]
+
+
+def _is_place(place: str, counts: list[int]) -> bool:
+    """Tell whether a chunk of that name is one of so many."""
+    parts = place.split("/")
+    return len(parts) == len(counts) and all(
+        re.fullmatch("0|[1-9][0-9]{0,17}", part) is not None and int(part) < count
+        for part, count in zip(parts, counts, strict=True)
+    )
 
 
 def _ledger(found: _Found, name: str, files: MatrixFiles) -> None:
@@ -157,7 +180,7 @@ def _model(found: _Found, name: str) -> None:
         place, names, bad = files_of_a_model(url)
         inside = top + place.url.removeprefix(url)
         found.all(inside, bad, cure)
-    except CkscError as error:
+    except (StoreError, ModelFileError) as error:
         names = []
         found.say(f"{top} is damaged ({error})", cure)
     if names:

@@ -15,15 +15,13 @@ from scipy.io import loadmat, whosmat
 from cksc_dist.errors import ReadError
 from cksc_dist.files import plain_only
 from cksc_dist.io.mat5 import check_structure
+from cksc_dist.io.text import few_names
 from cksc_dist.series import SeriesSet
 
 __all__ = ["load_variables", "read_mat", "variable_names"]
 
 _FORM = "a cell data_all of structs with data (time x dims) and class"
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-MOST_NAMED = 8
-MOST_LETTERS = 63
-"""Of a name, as MATLAB has it; damaged files have longer ones."""
 
 
 def _checked_content(path: Path) -> bytes:
@@ -80,9 +78,7 @@ def load_variables(
         raise _unreadable(path, error) from error
     if not set(required) <= variables.keys():
         names = variable_names(path)
-        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        found = ", ".join(name[:MOST_LETTERS] for name in names[:MOST_NAMED]) or "none"
-        raise ReadError(path, f"holds the variables {found}{more}; expected {form}")
+        raise ReadError(path, f"holds the variables {few_names(names)}; expected {form}")
     return {name: np.asarray(variables[name]) for name in (*required, *optional) if name in variables}
 
 

@@ -31,8 +31,8 @@ _FEW = 2**12
 
 def check_structure(content: bytes, most: int = sys.maxsize) -> None:
     """Raise ValueError where the bytes of a MATLAB 5 file do not hold together, or unpack to too many."""
-    if 0 in content[:4]:
-        return  # version 4: matrices in a row, without tags
+    if 0 in content[:4]:  # SciPy goes round in circles in one that tells of negative sides
+        raise ValueError("a file of MATLAB 4, which is not supported; save it again with save(name, '-v7')")
     order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER - 2 : _HEADER])
     if order is None:
         raise ValueError("no MATLAB header")

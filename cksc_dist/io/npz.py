@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cksc_dist.arrays import is_npy, load_npz
 from cksc_dist.errors import InputError, ReadError
 from cksc_dist.files import plain_only
+from cksc_dist.io.text import few_names
 from cksc_dist.series import SeriesSet
 
 __all__ = ["read_npz", "write_npz"]
@@ -40,7 +41,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             f"cannot be read as arrays of numbers and text ({error}); object arrays are refused; {_FORMS}",
         ) from error
     if not ({"values", "offsets", "labels"} <= arrays.keys() or {"X", "y"} <= arrays.keys()):
-        raise ReadError(path, f"holds the arrays {', '.join(map(repr, found)) or 'none'}; {_FORMS}")
+        raise ReadError(path, f"holds the arrays {few_names(map(repr, found))}; {_FORMS}")
     return arrays
 
 

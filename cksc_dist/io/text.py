@@ -6,7 +6,7 @@ Nothing that a file declares about its size is used to allocate anything, and ev
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from cksc_dist.errors import InputError, ReadError
 from cksc_dist.files import plain_only
 
-__all__ = ["Missing", "check_missing", "fill_missing", "parse_dimensions", "quote", "statements"]
+__all__ = ["Missing", "check_missing", "few_names", "fill_missing", "parse_dimensions", "quote", "statements"]
 
+MOST_NAMED = 8
+MOST_LETTERS = 63
+"""Of a name, as MATLAB has it; damaged files have longer ones."""
 PIECE = 2**16
 """Letters of a row that are taken apart at a time."""
 
@@ -28,6 +31,19 @@ Missing = Literal["error", "interpolate"]
 def quote(text: str) -> str:
     """Return a short quotation of what stands in a file, for an error."""
     return repr(text if len(text) <= 30 else text[:27] + "...")
+
+
+def few_names(names: Iterable[str]) -> str:
+    """Return the first of some names from a file, shortened, and how many there are beside them, for an error.
+
+    Examples
+    --------
+    >>> few_names(["x", "y"]), few_names(str(number) for number in range(30_000)), few_names([])
+    ('x, y', '0, 1, 2, 3, 4, 5, 6, 7 and 29992 more', 'none')
+    """
+    listed = list(names)
+    more = f" and {len(listed) - MOST_NAMED} more" if len(listed) > MOST_NAMED else ""
+    return (", ".join(name[:MOST_LETTERS] for name in listed[:MOST_NAMED]) or "none") + more
 
 
 def statements(path: Path) -> Iterator[tuple[int, str]]:

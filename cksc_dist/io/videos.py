@@ -278,8 +278,6 @@ def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
         raise ReadError(
             path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
         )
-    if 0 in content[:4]:
-        raise ReadError(path, "is a MATLAB 4 file, which has no arrays of 3 axes; save it again with save(name, '-v7')")
     check_structure(content, MOST_BYTES)
     kinds = {"double": "f8", "single": "f4", "logical": "u1"}
     listed = [

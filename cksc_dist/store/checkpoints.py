@@ -44,7 +44,9 @@ def read_records(folder: Folder) -> list[dict[str, Any]]:
 
 
 def _is_record(record: Any) -> bool:
-    return isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in _RECORD.items())
+    whole = isinstance(record, dict) and all(isinstance(record.get(name), kind) for name, kind in _RECORD.items())
+    # both become part of a name
+    return whole and 0 <= record["number"] < 10**9 and 0 <= record["crc32c"] < 2**32
 
 
 class Checkpoints:

@@ -36,7 +36,7 @@ from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.local_files import open_stored
-from cksc_dist.store.manifest import differing, digests_of
+from cksc_dist.store.manifest import differing, digests_of, listed_files
 
 __all__ = ["KernelCopy", "copy_folder", "copy_key", "drop_copy", "find_copies"]
 
@@ -122,7 +122,7 @@ class KernelCopy:
             self.n, self.delta, self.fingerprint = int(about["n"]), float(about["delta"]), str(about["matrix"])
             self.dtype: np.dtype[Any] = np.dtype(about["dtype"])
             self.factor = float(about["factor"])
-            self.listed: dict[str, str] = dict(about.get("files", {}))
+            self.listed = listed_files(about.get("files", {}))
             # its diagonal alone takes memory: how many rows there are is not for one number to say
             if len(self.folder.read("rows.npy") or b"") < self.n * 8 or self.n < 1 or self.dtype.kind != "f":
                 raise ValueError(f"{self.n} rows of type {self.dtype}, which {self.folder.url}/rows.npy does not hold")

@@ -6,6 +6,7 @@ is wrong on another host does no harm: a heartbeat that looks old is watched for
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -15,7 +16,7 @@ import uuid
 from contextlib import suppress
 from typing import Any
 
-from cksc_dist.errors import StoreAwayError, StoreBusyError, StoreError
+from cksc_dist.errors import CkscError, StoreAwayError, StoreBusyError, StoreError
 from cksc_dist.processes import NAMESPACE, birth, runs
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.trouble import named_trouble
@@ -61,12 +62,11 @@ def _read(folder: Folder) -> dict[str, Any] | None:
         if found is None:
             return None
         record = dict(found)
-    except StoreAwayError:
-        raise  # which tells nothing of the lease
     except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
     whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
     # it becomes part of a name: whoever writes a store must not choose which file is made and removed
+    whole = whole and all(math.isfinite(record[name]) for name in ("born", "since", "heartbeat"))
     whole = whole and record["process"] > 0 and TOKEN.fullmatch(record["token"]) is not None
     return record if whole else {}
 
@@ -178,7 +178,7 @@ class Lease:
 
     def _beat(self) -> None:
         while not self._end.wait(HEARTBEAT):
-            with suppress(OSError, StoreError):  # a store that is away: the next beat will do
+            with suppress(OSError, CkscError):  # a store that is away: the next beat will do
                 found = _read(self._folder)
                 # without a lock, somebody has held the store and given it back
                 if found is None or (found and found["token"] != self._record["token"]):

@@ -11,7 +11,6 @@ old part of it is.
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 import socket
@@ -31,6 +30,9 @@ from cksc_dist.store.grid import Grid, Tile
 _TILE = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 
 __all__ = ["Blocks", "Entry", "Ledger", "checksum"]
+
+MOST_SECONDS = 1e12
+"""Of a time that can be one."""
 
 
 def checksum(values: NDArray[Any]) -> int:
@@ -227,7 +229,7 @@ def _entry(found: Any) -> Entry:
     seconds = (entry.seconds, entry.at)
     if not all(type(value) is int and value >= 0 for value in whole):
         raise ValueError("a count that is none")
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in seconds):
+    if not all(isinstance(value, int | float) and abs(value) < MOST_SECONDS for value in seconds):
         raise ValueError("a time that is none")
     if not all(isinstance(text, str) for text in (entry.row_digest, entry.column_digest, entry.worker)):
         raise TypeError("a digest or name that is no text")

@@ -10,7 +10,7 @@ import glob
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -207,9 +207,12 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Let all files below a folder outlive a power cut."""
+    """Let all files below a folder outlive a power cut; links and pipes are nothing that this package writes."""
     for above, _, names in os.walk(folder):
         for name in names:
-            with open(os.path.join(above, name), "rb") as file:
+            path = Path(above, name)
+            if path.is_symlink() or not path.is_file():
+                continue
+            with suppress(FileNotFoundError), open_stored(path) as file:
                 os.fsync(file.fileno())
         sync_folder(Path(above))

@@ -6,12 +6,15 @@ JSON with a digest, written after all that it names.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from hashlib import sha256
 
 from cksc_dist.store.folder import Folder
 
-__all__ = ["differing", "digests_of"]
+__all__ = ["differing", "digests_of", "listed_files"]
+
+_BELOW = re.compile(r"[^/\x00-\x1f]{1,255}(/[^/\x00-\x1f]{1,255})*")
 
 
 def digests_of(folder: Folder, keys: Iterable[str]) -> dict[str, str]:
@@ -30,6 +33,16 @@ def digests_of(folder: Folder, keys: Iterable[str]) -> dict[str, str]:
     """
     found = {key: folder.read(key) for key in keys}
     return {key: "" if content is None else sha256(content).hexdigest() for key, content in found.items()}
+
+
+def listed_files(found: object) -> dict[str, str]:
+    """Return a list as it was read, or raise a ValueError where it is none, or names what is not below the folder."""
+    if not isinstance(found, dict) or not all(isinstance(text, str) for pair in found.items() for text in pair):
+        raise ValueError("it is no list of files with their digests")
+    outside = [key for key in found if not _BELOW.fullmatch(key) or {".", ".."} & set(key.split("/"))]
+    if outside:
+        raise ValueError(f"it lists {outside[0][:100]!r}, which is no file of it")
+    return found
 
 
 def differing(folder: Folder, listed: dict[str, str]) -> list[str]:

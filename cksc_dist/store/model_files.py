@@ -41,12 +41,12 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.errors import CkscError, ModelFileError, StoreError
 from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder, local_path
 from cksc_dist.store.local_files import MOST_LETTERS, check_unlinked, sync_folder, sync_tree
-from cksc_dist.store.manifest import differing, digests_of
+from cksc_dist.store.manifest import differing, digests_of, listed_files
 from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["check_place", "files_of_a_model", "model_digest", "read_model", "remove_left_over", "write_model"]
@@ -318,7 +318,10 @@ def files_of_a_model(path: str | Path) -> tuple[Folder, list[str], list[str]]:
     attributes = _parsed(content)
     if attributes.get("format") != FORMAT:
         raise ModelFileError(f"{place.url}/zarr.json is lost, or not what was written")
-    listed = attributes.get("files", {})
+    try:
+        listed = listed_files(attributes.get("files", {}))
+    except ValueError as error:
+        raise ModelFileError(f"{place.url}/zarr.json is not what was written: {error}") from error
     if not {"files", "sha256"} & set(attributes):
         read_model(path)
         return place, [], []
@@ -372,8 +375,9 @@ def _read_folder(source: Path) -> Model:
 
 
 def _place(folder: Folder, attributes: dict[str, Any]) -> Folder:
-    """Return where the arrays of a model are."""
-    return Folder(f"{folder.url}/{attributes['at']}") if "at" in attributes else folder
+    """Return where the arrays of a model are; a folder that says it of itself may say anything."""
+    at = str(attributes.get("at", ""))
+    return Folder(f"{folder.url}/{at}") if PLACE.fullmatch(at) else folder
 
 
 def _read_group(name: object, place: Folder, digest: str | None) -> Model:
@@ -384,7 +388,7 @@ def _read_group(name: object, place: Folder, digest: str | None) -> Model:
         check_held(sum(map(taken, stored.values())), lambda: place.files("").values())
         arrays = {key: _whole(array) for key, array in stored.items()}
         found = _digest(arrays, settings)
-    except (StoreError, MemoryError):
+    except (CkscError, MemoryError):
         raise  # the store is away, or too little memory is there: this is no damage
     except Exception as error:  # damage shows in many ways: a checksum, a missing file, a broken header
         raise ModelFileError(f"{name} is damaged ({str(error)[:300]}); save the model again") from error

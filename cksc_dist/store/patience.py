@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
-from cksc_dist.errors import StoreAwayError, StoreError
+from cksc_dist.errors import CkscError, StoreAwayError
 
 __all__ = ["NOT_AWAY", "Waiting"]
 
@@ -21,7 +21,7 @@ MOST_SAID = 150
 logger = logging.getLogger(__name__)
 
 # what is wrong with the question, and will be so however long one waits
-NOT_AWAY = (FileNotFoundError, PermissionError, StoreError, ValueError, TypeError, LookupError, NotImplementedError)
+NOT_AWAY = (FileNotFoundError, PermissionError, CkscError, ValueError, TypeError, LookupError, NotImplementedError)
 
 _CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, here and on every worker; where you log in for a "
@@ -80,7 +80,7 @@ class Waiting:
         What waiting does not help against is said at once.
         """
         if words := _what_to_set(error):
-            raise StoreError(f"{self._url} cannot be asked for ({_one_line(error)}): {words}") from error
+            raise StoreAwayError(f"{self._url} cannot be asked for ({_one_line(error)}): {words}") from error
         pause, self._pause = self._pause, min(2 * self._pause, 5.0)
         if pause >= SAID_FROM and not self._said:
             self._said = True

@@ -19,7 +19,7 @@ import zarr
 from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError, NoSeriesError, StoreError
-from cksc_dist.series import Ragged, SeriesSet, label_array
+from cksc_dist.series import Ragged, SeriesSet, check_width, label_array
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, DAMAGE, check_store, compressors, create_root
@@ -184,6 +184,8 @@ def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
             f"labels of {data.name} are of type {data.labels.dtype}, those of {old.folder.url} of {old.labels.dtype}; "
             "write them in one kind"
         )
+    for what, text in (("labels", old.labels), ("labels", data.labels), ("ids", old.ids), ("ids", data.ids)):
+        check_width(text, f"{what} of {old.folder.url} with {data.name}", old.n + len(data))
     twice = np.intersect1d(old.ids, data.ids)
     if len(twice):
         raise InputError(
@@ -258,6 +260,13 @@ class StoredSeries:
             raise self._damaged(name, "its digest does not match")
         return array
 
+    def _text(self, name: str) -> NDArray[Any]:
+        """Return labels or ids, which are kept at the width of the longest."""
+        try:
+            return label_array(self._whole(name, self.n))
+        except InputError as error:
+            raise self._damaged(name, str(error)) from error
+
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """``n + 1`` edges between series, in frames."""
@@ -271,12 +280,12 @@ class StoredSeries:
     @cached_property
     def labels(self) -> NDArray[Any]:
         """One label for each series."""
-        return label_array(self._whole("label", self.n))
+        return self._text("label")
 
     @cached_property
     def ids(self) -> NDArray[np.str_]:
         """One name for each series."""
-        return np.array(self._whole("row", self.n).tolist(), np.str_)
+        return self._text("row")
 
     @cached_property
     def state(self) -> str:

@@ -13,7 +13,7 @@ import zarr
 from cksc_dist.errors import StoreError
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
-from cksc_dist.store.manifest import differing, digests_of
+from cksc_dist.store.manifest import differing, digests_of, listed_files
 
 __all__ = ["RESULTS", "check_table", "check_table_size", "forget_table", "record_table", "table_files"]
 
@@ -50,7 +50,10 @@ def table_files(folder: Folder, name: str) -> dict[str, str]:
             f"{folder.url}/{RESULTS}/{name} was cut off while it was written, or by an older release: there is no "
             f"{_list(name)}; {_AGAIN}"
         )
-    return dict(listed)
+    try:
+        return listed_files(listed)
+    except ValueError as error:
+        raise StoreError(f"{folder.url}/{_list(name)} is damaged ({error}); remove it, and {_AGAIN}") from error
 
 
 def check_table(folder: Folder, name: str) -> None:

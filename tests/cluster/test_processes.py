@@ -96,7 +96,7 @@ def test_a_worker_that_joins_late_gets_the_code(start: Starter, address: str, tm
         )
         wait_until(lambda: "Registered to" in late.output, "a late worker")
         (worker,) = set(client.nthreads()) - before
-        assert "cksc_dist-code-" in client.submit(eval, "__import__('cksc_dist').__file__", workers=[worker]).result()
+        assert "cksc_dist-sent-" in client.submit(eval, "__import__('cksc_dist').__file__", workers=[worker]).result()
         told = client.submit(eval, "__import__('cksc_dist').__version__", workers=[worker]).result()
         assert told == importlib.metadata.version("cksc_dist")
         there = client.submit(pairwise_dtw, data, workers=[worker], pure=False).result()

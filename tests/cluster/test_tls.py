@@ -82,6 +82,21 @@ def test_the_embedded_cluster_is_encrypted_where_that_is_demanded(start: Starter
     assert "scheduler     tls://127.0.0.1:" in run.output
 
 
+def test_encryption_that_is_demanded_without_certificates_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_new_cluster", None)  # it is not even tried
+    for missing, files in (("ca-file", {}), ("client.cert", {"distributed.comm.tls.ca-file": __file__})):
+        with (
+            dask.config.set(
+                {"distributed.comm.require-encryption": True, "distributed.comm.tls.ca-file": None} | files
+            ),
+            pytest.raises(
+                ClusterError, match=rf"wants TLS, but there is no distributed\.comm\.tls\.{missing} in Dask's"
+            ),
+            connected(RunSpec(), 1),
+        ):
+            pass
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 class TestRefused:

@@ -79,7 +79,7 @@ class DyingSide:
 
     def run(self, *_: object, on_error: str) -> dict[str, Any]:
         assert on_error == "return"
-        return {"tcp://10.0.0.7:9000": self._error, "tcp://10.0.0.8:9000": (2**30, 2, "host", 2**40)}
+        return {"tcp://10.0.0.7:9000": self._error, "tcp://10.0.0.8:9000": (2**30, 2, [("host", 2**40)])}
 
 
 def test_a_worker_that_dies_while_it_is_asked_is_left_out() -> None:
@@ -104,7 +104,7 @@ def test_a_worker_that_cannot_answer_is_named(fault: Exception, cure: str) -> No
 class SmallHosts:
     """In a client's place: workers that say of their memory what they are told."""
 
-    def __init__(self, *answers: tuple[int | None, int, str, int]) -> None:
+    def __init__(self, *answers: tuple[int | None, int, list[tuple[str, int]]]) -> None:
         self._answers = {f"tcp://10.0.0.{number}:9000": answer for number, answer in enumerate(answers)}
 
     def run(self, *_: object, on_error: str) -> dict[str, Any]:
@@ -112,13 +112,24 @@ class SmallHosts:
 
 
 def test_a_worker_may_use_its_share_of_its_limit_and_of_its_host() -> None:
-    assert memory_of_workers(SmallHosts((8 * 2**30, 2, "a", 2**40))) == 4 * 2**30
+    large, small = [("a machine", 2**40)], [("a machine", 2**30)]
+    assert memory_of_workers(SmallHosts((8 * 2**30, 2, large))) == 4 * 2**30
     # a limit that the container does not hold to, and none at all
-    assert memory_of_workers(SmallHosts((8 * 2**30, 2, "a", 2**30))) == 2**29
-    assert memory_of_workers(SmallHosts((None, 2, "a", 2**30), (None, 6, "a", 2**30), (None, 1, "b", 2**30))) == 2**27
+    assert memory_of_workers(SmallHosts((8 * 2**30, 2, small))) == 2**29
+    others = [("b machine", 2**30)]
+    assert memory_of_workers(SmallHosts((None, 2, small), (None, 6, small), (None, 1, others))) == 2**27
     assert memory_of_workers(SmallHosts()) is None
-    assert have_limits(SmallHosts((2**30, 2, "a", 2**40)))
-    assert not have_limits(SmallHosts((2**30, 2, "a", 2**40), (None, 2, "a", 2**40)))
+    assert have_limits(SmallHosts((2**30, 2, large)))
+    assert not have_limits(SmallHosts((2**30, 2, large), (None, 2, large)))
+
+
+def test_workers_of_one_machine_may_have_limits_of_their_own() -> None:
+    """As jobs of SLURM do: each had been given a fraction of what is its own."""
+    jobs = [(None, 1, [("a machine", 2**36), (f"a /job_{number}", 2**34)]) for number in range(4)]
+    assert memory_of_workers(SmallHosts(*jobs)) == 2**34
+    assert memory_of_workers(SmallHosts(*jobs, (None, 4, [("a machine", 2**36)]))) == 2**36 // 8
+    one_job = [(None, 1, [("a machine", 2**36), ("a /job_1", 2**34)])] * 2
+    assert memory_of_workers(SmallHosts(*one_job)) == 2**33
 
 
 def with_other(name: str, part: int) -> str:

@@ -498,3 +498,29 @@ def test_workers_that_are_all_away_are_waited_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(dask_executor, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(dask_executor, "AWAY_SECONDS", 60.0)
     assert DaskExecutor(Deserted(5))._workers_in_time() == ["tcp://127.0.0.1:1"]
+
+
+class NeverComes:
+    """In a future's place: its result does not come, and is lost at one attempt."""
+
+    def __init__(self, lost_at: int) -> None:
+        self._lost_at = lost_at
+        self.status, self.asked = "finished", list[float]()
+
+    def result(self, timeout: float) -> object:
+        self.asked.append(timeout)
+        self.status = "pending" if len(self.asked) == self._lost_at else "finished"
+        raise TimeoutError
+
+
+@pytest.mark.parametrize("lost_at", [0, 1, dask_executor.FETCHES])
+def test_a_result_that_does_not_come_is_not_waited_for_without_end(lost_at: int) -> None:
+    executor, future = DaskExecutor.__new__(DaskExecutor), NeverComes(lost_at)
+    flight = dask_executor._Flight(0, "a task")
+    attempts = dask_executor.FETCHES + lost_at  # one that was lost is computed once more, and has as many
+    for _ in range(attempts - 1):
+        assert executor._fetched(future, flight) is None  # type: ignore[arg-type]  # in a future's place
+    with pytest.raises(ClusterError, match="the result of a task does not come from its worker"):
+        executor._fetched(future, flight)  # type: ignore[arg-type]
+    longest = dask_executor.RESULT_SECONDS * 2 ** (dask_executor.FETCHES - 1)
+    assert max(future.asked) == longest

@@ -18,7 +18,7 @@ import pytest
 from cksc_dist import open_matrix
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreAwayError
 from cksc_dist.spec import RunSpec
 from cksc_dist.store import patience
 from cksc_dist.store.folder import Folder
@@ -195,7 +195,7 @@ def test_a_server_that_fails_for_good_is_told(port: int, monkeypatch: pytest.Mon
     with (
         troubled(port, Trouble("throttle", 1.0)) as other,
         reached_through(other),
-        pytest.raises(StoreError, match=away),
+        pytest.raises(StoreAwayError, match=away),
     ):
         ingest(MORE, url)
     assert Folder(url).files("") == {}

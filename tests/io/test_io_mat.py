@@ -179,3 +179,13 @@ def test_of_very_many_variables_a_few_are_named(tmp_path: Path) -> None:
     savemat(tmp_path / "many.mat", {f"x{k:02}": 1.0 for k in range(50)})
     with pytest.raises(ReadError, match="holds the variables x00, x01, x02, x03, x04, x05, x06, x07 and 42 more; exp"):
         read_mat(tmp_path / "many.mat")
+
+
+@pytest.mark.parametrize("negative", [True, False])
+def test_files_of_matlab_4_are_refused(tmp_path: Path, negative: bool) -> None:
+    if negative:  # a matrix of -22 bytes: whoever skips it, comes back to where it begins
+        (tmp_path / "a.mat").write_bytes(struct.pack("<5i", 50, -22, 1, 0, 2) + b"a\0")
+    else:
+        savemat(tmp_path / "a.mat", {"x": np.ones((2, 2))}, format="4")
+    with pytest.raises(ReadError, match=r"a file of MATLAB 4, which is not supported; save it again with save"):
+        read_mat(tmp_path / "a.mat")

@@ -29,8 +29,8 @@ def cell(*items: Any) -> np.ndarray[Any, Any]:
 SIGNS = {"data_all": cell({"data": np.eye(3), "class": 1}, {"data": np.eye(3), "class": 2})}
 
 
-@pytest.mark.parametrize("options", [{}, {"do_compression": True}, {"format": "4"}], ids=str)
-def test_numbers_in_every_version(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{}, {"do_compression": True}], ids=str)
+def test_numbers(options: dict[str, Any]) -> None:
     check_structure(saved({"a": np.eye(3), "b": np.arange(5), "c": np.eye(2) * 1j}, **options))
 
 

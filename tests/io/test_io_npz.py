@@ -168,3 +168,12 @@ def test_what_swells_to_more_than_memory_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=4_000_000))
     with pytest.raises(ReadError, match=r"unpacked it takes 3,200,.* bytes, more than half of the 4,000,000 bytes"):
         SeriesSet.read(tmp_path / "zeros.npz")
+
+
+def test_very_many_arrays_are_not_all_named(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "many.npz", "w") as archive:
+        for number in range(3000):
+            archive.writestr(f"n{number}.npy", b"")
+    with pytest.raises(ReadError, match=r"holds the arrays 'n0', 'n1', .* and 2992 more;") as found:
+        read_npz(tmp_path / "many.npz")
+    assert len(str(found.value)) < 1000

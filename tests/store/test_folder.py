@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from zarr.storage import FsspecStore
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreAwayError, StoreError
 from cksc_dist.store import patience
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.model_files import read_model, write_model
@@ -413,12 +413,12 @@ def test_a_server_that_stays_away_is_given_up(server: tuple[Folder, Away], monke
         r"memory://server has been away for 120 s \(ConnectionError: connection refused\); what is done is kept: run "
         r"the same command again when it is back"
     )
-    with pytest.raises(StoreError, match=words):
+    with pytest.raises(StoreAwayError, match=words):
         folder.read("a")
     assert 10**9 - away.failures > 5
 
 
-@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError, ValueError, KeyError, StoreError])
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError, ValueError, KeyError, StoreError, StoreAwayError])
 def test_what_waiting_does_not_mend_is_raised_at_once(server: tuple[Folder, Away], kind: type[Exception]) -> None:
     calls = []
 
@@ -451,7 +451,9 @@ def test_a_library_that_cannot_ask_its_server_is_not_waited_for(
 ) -> None:
     folder, away = server
     away.failures, away.kind = 10, kind
-    with pytest.raises(StoreError, match=rf"^memory://server cannot be asked for \(connection refused\): .*{words}"):
+    with pytest.raises(
+        StoreAwayError, match=rf"^memory://server cannot be asked for \(connection refused\): .*{words}"
+    ):
         folder.read("a")
     assert away.failures == 9
 
@@ -462,7 +464,7 @@ def test_a_library_that_cannot_ask_its_server_is_not_waited_for(
     calls: list[int] = []
     monkeypatch.setattr(FsspecStore, "get", refused)
     with pytest.raises(
-        StoreError, match=rf"^memory:///?server cannot be asked for \(no no .{{,150}}\.\.\.\): .*{words}"
+        StoreAwayError, match=rf"^memory:///?server cannot be asked for \(no no .{{,150}}\.\.\.\): .*{words}"
     ):
         zarr.open_group(folder.zarr(read_only=True), mode="r")
     assert calls == [1]
