@@ -179,9 +179,13 @@ def test_code_that_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) 
         running[0].wait()
         third = receives()
         assert folders() == {second, third}
-        (tmp_path / "made_up-code-just-now").mkdir()  # its process has not come to lock it
+        new, old, mine = "made_up-sent-abc-justmade", "made_up-sent-abc-longlong", "made_up-sent-thesis"
+        for name in (new, old, mine):
+            (tmp_path / name).mkdir()
+        os.utime(tmp_path / old, (0, 0))  # its process was killed before it could lock it; that of the new one may live
+        (tmp_path / mine / "chapter.txt").write_text("nobody sent this")
         fourth = receives()
-        assert folders() == {second, third, fourth, "made_up-code-just-now"}
+        assert folders() == {second, third, fourth, new, mine}
     finally:
         for process in running:
             process.kill()
