@@ -23,7 +23,7 @@ from cksc_dist.evaluate.methods import METHODS, REFERENCES
 from cksc_dist.evaluate.model_sections import decision_section, model_pictures, model_settings
 from cksc_dist.evaluate.page import Cell, Picture, cards, definitions, details, heading, page, pictures, table, text
 from cksc_dist.evaluate.paper import TABLE2
-from cksc_dist.evaluate.results import Evaluation, find_evaluations
+from cksc_dist.evaluate.results import Evaluation, find_evaluations, told_by_tables
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.files import plain_only
 from cksc_dist.models import load_model
@@ -83,7 +83,8 @@ def write_joint_report(
         return target
     body = [heading(1, title), *([text(note)] if note else [])]
     for folder, evaluation in shown:
-        body += [heading(1, evaluation.table.attrs["title"]), *_evaluation_parts(folder, evaluation)]
+        with told_by_tables(folder):
+            body += [heading(1, evaluation.table.attrs["title"]), *_evaluation_parts(folder, evaluation)]
     return _write(target, page(title, body) + mark)
 
 
@@ -136,7 +137,8 @@ def _content(source: str | Path, name: str) -> str:
             ) from other
         if not found:
             raise StoreError(f"{folder.url} is neither a store nor a saved model; give the folder of one") from error
-        return _store_page(folder, name)
+        with told_by_tables(folder):
+            return _store_page(folder, name)
     if name:
         raise InputError(f"{folder.url} is a model, which has no evaluation {name!r}; give the store, or no name")
     return _model_page(str(source))

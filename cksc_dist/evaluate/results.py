@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
+from zarr.errors import ZarrUserWarning
 
-from cksc_dist.errors import ModelFileError, StoreError
+from cksc_dist.errors import CkscError, ModelFileError, StoreError
 from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.layout import DAMAGE
 from cksc_dist.store.series_files import open_series
 from cksc_dist.store.table_files import check_table, check_table_size
 
-__all__ = ["Evaluation", "find_evaluations"]
+__all__ = ["Evaluation", "find_evaluations", "told_by_tables"]
 
 SWEPT = ("alpha", "sparsity")
 BELONGING = ("random_state", "n_splits", "test_size", "sparsity", "alpha", "distances")
@@ -64,8 +69,23 @@ def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
         raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.url}")
     if name and name not in found:
         raise StoreError(f"{folder.url} has no evaluation {name!r}; it has {', '.join(found)}")
-    found.sort(key=lambda each: (each != name, -_written(tables[each]), each))
-    return [_evaluation(folder, each, tables) for each in found]
+    with told_by_tables(folder):
+        found.sort(key=lambda each: (each != name, -_written(tables[each]), each))
+        return [_evaluation(folder, each, tables) for each in found]
+
+
+@contextmanager
+def told_by_tables(folder: Folder) -> Iterator[None]:
+    """Say in this package's words that a table is none of an evaluation: anybody may write one, with right digests."""
+    try:
+        yield
+    except (CkscError, OSError, MemoryError):
+        raise
+    except Exception as error:  # of whatever it lacks
+        raise StoreError(
+            f"a table in {folder.url}/results does not hold together ({type(error).__name__}: {str(error)[:300]}); "
+            "remove it, and run the evaluation again: fits that are done are not repeated"
+        ) from error
 
 
 def _table(folder: Folder, name: str) -> xr.Dataset | None:
@@ -74,10 +94,12 @@ def _table(folder: Folder, name: str) -> xr.Dataset | None:
         return None
     check_table(folder, name)
     try:
-        check_table_size(folder, name)
-        store = folder.zarr(read_only=True)
-        table: xr.Dataset = xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
-    except (ValueError, LookupError, TypeError, RuntimeError, FileNotFoundError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", ZarrUserWarning)  # of what no table holds
+            check_table_size(folder, name)
+            store = folder.zarr(read_only=True)
+            table: xr.Dataset = xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
+    except (*DAMAGE, FileNotFoundError, ZarrUserWarning) as error:
         raise StoreError(
             f"{folder.url}/results/{name} is damaged ({error}); remove it, and run the evaluation again: fits that are "
             "done are not repeated"

@@ -30,6 +30,10 @@ from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest, ingest_distances
 from cksc_dist.dist.status import store_status
 from cksc_dist.dist.verify import verify
+from cksc_dist.dist.verify_files import verify_files
+from cksc_dist.evaluate.protocol import Protocol, evaluate
+from cksc_dist.evaluate.results import find_evaluations, told_by_tables
+from cksc_dist.evaluate.tables import comparison
 from cksc_dist.io import read, write_npz
 from cksc_dist.io.fetch import fetch
 from cksc_dist.io.videos import find_videos, read_video
@@ -40,6 +44,7 @@ from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.kernel_copy import KernelCopy, find_copies
 from cksc_dist.store.metadata import restore_metadata
 from cksc_dist.store.series_files import open_series
+from cksc_dist.store.table_files import record_table
 from tests.faults.mutators import (
     NAMES,
     NUMBERS,
@@ -129,7 +134,7 @@ class Target:
 
 
 class Ts(Target):
-    share = 220
+    share = 215
     name, corpus, tokens = "taps.ts", TS, TS_TOKENS
 
     def execute(self, rng: Random) -> bool:
@@ -279,9 +284,9 @@ class Npz(Archive):
         return True
 
 
-def saved_mat(variables: dict[str, Any], compressed: bool = False) -> bytes:
+def saved_mat(variables: dict[str, Any], compressed: bool = False, format: str = "5") -> bytes:
     content = io.BytesIO()
-    savemat(content, variables, do_compression=compressed)
+    savemat(content, variables, do_compression=compressed, format=format)
     return content.getvalue()
 
 
@@ -316,9 +321,15 @@ class Mat(Target):
             saved_mat({"data_all": structs, "list_labels": labels}),
             saved_mat({"list_labels": np.array([[1, 2]]), "data_all": structs}),
         ]
+        self.old = [
+            saved_mat({"data_all": np.eye(3), "v": np.ones(2)}, format="4"),
+            struct.pack("<5i", 50, -22, 1, 0, 2),
+        ]
 
     def execute(self, rng: Random) -> bool:
-        check_set(read(self.put("signs.mat", spoil_mat(rng, rng.choice(self.corpus)))))
+        old = rng.random() < 0.1
+        content = spoil(rng, rng.choice(self.old)) if old else spoil_mat(rng, rng.choice(self.corpus))
+        check_set(read(self.put("signs.mat", content)))
         return True
 
 
@@ -622,20 +633,28 @@ class Stored(Target):
             for k, name in enumerate(arrays * 8)
         ]
         self.arrays = arrays
+        self.kept = self.state()
+
+    def state(self) -> dict[str, tuple[int, int, int]]:
+        """Return what tells a file that was written since; reading all of them would take longer than the work."""
+        found = ((path, os.lstat(path)) for path in self.place.rglob("*") if path.is_symlink() or not path.is_dir())
+        return {str(path.relative_to(self.place)): (at.st_ino, at.st_mtime_ns, at.st_size) for path, at in found}
 
     def restore(self) -> None:
-        """Put back what differs, remove what was added."""
-        there = {str(path.relative_to(self.place)): path for path in self.place.rglob("*") if not path.is_dir()}
+        """Put back what was written, remove what was added."""
+        there = self.state()
         if there.keys() - self.good.keys():  # files may be folders there
             shutil.rmtree(self.place)
             there = {}
         for name, content in self.good.items():
+            if there.get(name) == self.kept[name]:
+                continue
             path = self.place / name
-            if name in there and not path.is_file():
-                path.unlink()  # a pipe would never end
-            if name not in there or not path.is_file() or path.read_bytes() != content:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
+            path.unlink(missing_ok=True)  # a pipe would never end
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+            at = os.lstat(path)
+            self.kept[name] = at.st_ino, at.st_mtime_ns, at.st_size
 
     def spoil_one(self, rng: Random) -> str:
         """Spoil a file, JSON more often than chunks; what carries a digest gets the right one in half of the cases."""
@@ -779,7 +798,7 @@ class Store(Stored):
         self.restore()
         if rng.random() < 0.85:
             (self.place / "lock.json").unlink()
-        kind = rng.randrange(8)
+        kind = rng.randrange(9)
         name = self.spoil_one(rng)
         lock = self.place / "lock.json"
         if lock.exists() and (name != "lock.json" or kind >= 5):
@@ -804,8 +823,37 @@ class Store(Stored):
             compute_distances(self.place, run=SERIAL)
         elif kind == 6:
             restore_metadata(folder)
+        elif kind == 7:
+            verify_files(folder)
         else:
             append(self.place, self.more, SERIAL)
+        return True
+
+
+class Evaluated(Stored):
+    """A store with an evaluation: tables and single fits."""
+
+    share = 5
+
+    def prepare(self) -> None:
+        place = self.box / "s.zarr"
+        ingest(made_series(8), place)
+        evaluate(place, ["1nn"], Protocol(n_splits=2), name="e", run=SERIAL)
+        self.keep(place)
+
+    def execute(self, rng: Random) -> bool:
+        self.restore()
+        folder, name = Folder(self.place), self.spoil_one(rng)
+        while name.startswith(("distances/", "series/")):
+            name = self.spoil_one(rng)
+        if name.startswith("results/e/") and rng.random() < 0.8:  # as whoever makes such a table would
+            record_table(folder, "e")
+        if rng.random() < 0.3:
+            verify_files(folder)
+            return True
+        with told_by_tables(folder):  # as a report does
+            for found in find_evaluations(folder):
+                comparison(found.table)
         return True
 
 
@@ -1040,6 +1088,7 @@ TARGETS: dict[str, type[Target]] = {
     "texts": Texts,
     "model": Model,
     "store": Store,
+    "evaluated": Evaluated,
     "cli": CommandLine,
 }
 ALL = TARGETS | {"broken": Broken}
