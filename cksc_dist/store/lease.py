@@ -19,6 +19,7 @@ from typing import Any
 from cksc_dist.errors import CkscError, StoreAwayError, StoreBusyError, StoreError
 from cksc_dist.processes import NAMESPACE, birth, runs
 from cksc_dist.store.folder import Folder, json_record
+from cksc_dist.store.in_flight import settle
 from cksc_dist.store.trouble import named_trouble
 
 __all__ = ["Lease", "holder", "holds", "silence"]
@@ -138,6 +139,8 @@ class Lease:
                 self._folder.remove(name)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is not None and self._folder.local is not None:
+            settle(self._folder.local)
         self._end.set()
         self._thread.join()
         trouble = named_trouble(error, self._folder.url)

@@ -45,6 +45,7 @@ from cksc_dist.errors import CkscError, ModelFileError, StoreError
 from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder, local_path
+from cksc_dist.store.in_flight import settle
 from cksc_dist.store.local_files import MOST_LETTERS, check_unlinked, sync_folder, sync_tree
 from cksc_dist.store.manifest import differing, digests_of, listed_files
 from cksc_dist.store.trouble import named_trouble
@@ -110,6 +111,9 @@ def _write(folder: Folder, path: str | Path, model: str, arrays: Arrays, setting
         _put_in_place(partial, target)
         sync_folder(target.parent)
         remove_left_over(path)
+    except BaseException:
+        settle(partial)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

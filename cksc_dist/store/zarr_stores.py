@@ -22,6 +22,7 @@ from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
 from cksc_dist.errors import CkscError
 from cksc_dist.store.chunk_sizes import Chunks, check_chunk, chunks_of
+from cksc_dist.store.in_flight import writing
 from cksc_dist.store.local_files import check_stored, path_below, put
 from cksc_dist.store.patience import NOT_AWAY, Waiting
 
@@ -137,7 +138,8 @@ class PlainLocalStore(_Looked, LocalStore):
     async def set(self, key: str, value: Any) -> None:
         """Put something under a key."""
         self._check_writable()
-        await asyncio.to_thread(self._put, key, value)
+        with writing(self.root):
+            await asyncio.to_thread(self._put, key, value)
 
     def set_sync(self, key: str, value: Any) -> None:
         """Do the same at once."""
@@ -147,7 +149,8 @@ class PlainLocalStore(_Looked, LocalStore):
     async def set_if_not_exists(self, key: str, value: Any) -> None:
         """Put something under a key where there is nothing."""
         self._check_writable()
-        await asyncio.to_thread(self._put, key, value, new=True)
+        with writing(self.root):
+            await asyncio.to_thread(self._put, key, value, new=True)
 
     async def delete(self, key: str) -> None:
         """Remove what is under a key."""
