@@ -33,7 +33,7 @@ __all__ = [
 UNKNOWN = "?"
 """The label of a series without one."""
 
-MOST_LETTERS = 1000
+MOST_LETTERS = 5000
 """Of a label or an id."""
 ALWAYS_LETTERS = 100
 """Of each, however many there are."""

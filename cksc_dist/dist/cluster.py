@@ -20,6 +20,7 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.comm.core import CommClosedError
 
 from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.ship import DIGEST_THERE, code_digest, disagree, late_workers_judged, requirements, send_code
@@ -240,7 +241,8 @@ def _loss_in_words(client: Client) -> Iterator[None]:
     try:
         yield
     except (OSError, TimeoutError) as error:
-        if client.status == "running":
+        # a line that has just been cut tells it sooner than the client does
+        if client.status == "running" and not isinstance(error, CommClosedError):
             raise
         raise ClusterError(
             f"the scheduler went away ({error}); what is done is kept: start it again, then run the same command again"

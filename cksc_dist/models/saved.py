@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.errors import CkscError, ModelFileError
+from cksc_dist.errors import ModelFileError, StoreAwayError
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.series import is_text
 
@@ -44,7 +44,7 @@ def holding_together(path: str | Path) -> Iterator[None]:
     try:
         with np.errstate(over="raise", invalid="raise"):
             yield
-    except CkscError:
+    except (ModelFileError, StoreAwayError):
         raise
     except Exception as error:  # of whatever was not looked at below
         how = f"{type(error).__name__}: {error}"[:300]

@@ -11,11 +11,13 @@ import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.comm.core import CommClosedError
 
 from cksc_dist.dist import cluster as cluster_module
 from cksc_dist.dist import ship
@@ -121,6 +123,21 @@ def test_a_worker_may_use_its_share_of_its_limit_and_of_its_host() -> None:
     assert memory_of_workers(SmallHosts()) is None
     assert have_limits(SmallHosts((2**30, 2, large)))
     assert not have_limits(SmallHosts((2**30, 2, large), (None, 2, large)))
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "told"),
+    [
+        ("running", CommClosedError("Stream is closed"), ClusterError),  # the client has not noticed it yet
+        ("connecting", OSError("timed out"), ClusterError),
+        ("running", OSError(28, "No space left on device"), OSError),
+    ],
+)
+def test_a_scheduler_that_went_away_is_told_in_words(status: str, error: OSError, told: type[Exception]) -> None:
+    client: Any = SimpleNamespace(status=status)
+    with pytest.raises(told, match="run the same command again" if told is ClusterError else "No space left"):
+        with cluster_module._loss_in_words(client):
+            raise error
 
 
 def test_workers_of_one_machine_may_have_limits_of_their_own() -> None:
