@@ -135,9 +135,9 @@ def test_a_worker_may_use_its_share_of_its_limit_and_of_its_host() -> None:
 )
 def test_a_scheduler_that_went_away_is_told_in_words(status: str, error: OSError, told: type[Exception]) -> None:
     client: Any = SimpleNamespace(status=status)
-    with pytest.raises(told, match="run the same command again" if told is ClusterError else "No space left"):
-        with cluster_module._loss_in_words(client):
-            raise error
+    words = "run the same command again" if told is ClusterError else "No space left"
+    with pytest.raises(told, match=words), cluster_module._loss_in_words(client):
+        raise error
 
 
 def test_workers_of_one_machine_may_have_limits_of_their_own() -> None:
