@@ -49,6 +49,7 @@ DASHBOARD_PORT = 8787
 CONNECT_SECONDS = 20
 WORKER_SECONDS = 30
 START_SECONDS = 30
+CLOSE_SECONDS = 30
 STARTS = 3
 
 _CONFIG = {
@@ -96,7 +97,7 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
                 _wait_for_a_worker(client)
                 yield client
             return
-        with _local_cluster(workers, run.memory) as cluster, _near_client(cluster) as client:
+        with _closed_in_time(_local_cluster(workers, run.memory)) as cluster, _near_client(cluster) as client:
             yield client
 
 
@@ -302,6 +303,22 @@ def _new_cluster(workers: int, limit: int | None) -> LocalCluster:
             silence_logs=logging.CRITICAL,
             env=_ONE_THREAD,
         )
+
+
+@contextmanager
+def _closed_in_time(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """Close a cluster in the end; where a worker was just being started anew, Dask may wait for it without end."""
+    try:
+        yield cluster
+    finally:
+        nannies = list(cluster.workers.values())
+        try:
+            cluster.close(timeout=CLOSE_SECONDS)
+        except TimeoutError:
+            for process in (getattr(nanny, "process", None) for nanny in nannies):
+                if process is not None and process.pid:
+                    with suppress(OSError):
+                        os.kill(process.pid, signal.SIGTERM)
 
 
 def _protocol() -> str | None:

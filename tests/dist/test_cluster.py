@@ -6,6 +6,8 @@ import gc
 import importlib.metadata
 import os
 import platform
+import subprocess
+import sys
 import threading
 import time
 import tomllib
@@ -138,6 +140,23 @@ def test_a_scheduler_that_went_away_is_told_in_words(status: str, error: OSError
     words = "run the same command again" if told is ClusterError else "No space left"
     with pytest.raises(told, match=words), cluster_module._loss_in_words(client):
         raise error
+
+
+def test_a_cluster_that_does_not_close_is_not_waited_for_without_end() -> None:
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def close(timeout: float) -> None:
+        raise TimeoutError
+
+    nannies = {0: SimpleNamespace(process=SimpleNamespace(pid=worker.pid)), 1: SimpleNamespace(process=None)}
+    cluster: Any = SimpleNamespace(workers=nannies, close=close)
+    try:
+        with cluster_module._closed_in_time(cluster) as found:
+            assert found is cluster
+            assert worker.poll() is None
+        assert worker.wait(30) != 0
+    finally:
+        worker.kill()
 
 
 def test_workers_of_one_machine_may_have_limits_of_their_own() -> None:
