@@ -27,7 +27,6 @@ __all__ = [
     "is_text",
     "label_array",
     "ragged",
-    "text_array",
 ]
 
 UNKNOWN = "?"
@@ -138,7 +137,7 @@ def is_text(array: NDArray[Any]) -> bool:
     return bool((letters <= 0x10FFFF).all() and not ((letters >= 0xD800) & (letters <= 0xDFFF)).any())
 
 
-def text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
+def _text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
     """Return text as an array, or say that it cannot be kept: NumPy drops NUL at the end, and makes all as wide."""
     texts = [text for text in given if isinstance(text, str)]
     lost = next((text for text in texts if text.endswith("\0")), None)
@@ -186,7 +185,7 @@ def label_array(labels: Any, *, name: str = "labels") -> NDArray[Any]:
     kinds = sorted({_label_kind(label) for label in given.flat})
     if len(kinds) > 1:
         raise InputError(f"{name} mix {' and '.join(kinds)}; use str, int or bool, all of one kind")
-    return text_array(given.tolist(), name) if kinds == ["str"] else np.array(given.tolist())
+    return _text_array(given.tolist(), name) if kinds == ["str"] else np.array(given.tolist())
 
 
 def _label_kind(label: Any) -> str:
@@ -263,7 +262,7 @@ class SeriesSet:
             raise InputError(
                 f"{self.name}: labels are of type {self.labels.dtype}; use str, int or bool, all of one kind"
             )
-        text_array(self.dim_names, f"{self.name}: names of dims")
+        _text_array(self.dim_names, f"{self.name}: names of dims")
         check_width(self.ids, f"{self.name}: ids")
         for name, text in (("labels", self.labels), ("ids", self.ids), ("names", (self.name, *self.dim_names))):
             if not is_text(np.asarray(text)):
@@ -301,7 +300,7 @@ class SeriesSet:
             values=values,
             offsets=offsets,
             labels=np.full(n, UNKNOWN) if labels is None else label_array(labels, name=f"{name}: labels"),
-            ids=text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
+            ids=_text_array([f"{i}" for i in range(n)] if ids is None else list(ids), f"{name}: ids"),
             name=name,
             dim_names=tuple(dim_names),
         )

@@ -374,20 +374,18 @@ class DaskExecutor:
             try:
                 # a long one may come over a slow line
                 done: tuple[Any, float] = future.result(timeout=RESULT_SECONDS * 2 ** (flight.fetches - 1))
-            except TimeoutError as error:
+            except Exception as error:
                 if future.status != "finished":
-                    flight.fetches = 0  # of what is computed once more
-                elif flight.fetches >= FETCHES:
+                    flight.fetches = 0
+                    return None  # computed once more, it may also fail
+                if not isinstance(error, TimeoutError):
+                    raise
+                if flight.fetches >= FETCHES:
                     raise ClusterError(
                         f"the result of {flight.task} does not come from its worker; is the line between them broken, "
                         "or blocked by a firewall? What is done is kept: run the same command again"
                     ) from error
                 return None
-            except Exception:
-                if future.status == "finished":
-                    raise
-                flight.fetches = 0
-                return None  # computed once more, it may also fail
         if isinstance(done[0], CkscError):
             raise done[0]
         return done

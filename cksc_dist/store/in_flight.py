@@ -19,23 +19,22 @@ QUIET = 0.05
 PATIENCE = 60.0
 """Seconds that are waited for them; a disk may hang."""
 
-_now = Counter[str]()
+_now = Counter[Path]()
 _changed = threading.Condition()
 
 
 @contextmanager
 def writing(top: Path) -> Iterator[None]:
     """Tell that a file below a folder is being written."""
-    key = str(top)
     with _changed:
-        _now[key] += 1
+        _now[top] += 1
     try:
         yield
     finally:
         with _changed:
-            _now[key] -= 1
-            if not _now[key]:
-                del _now[key]
+            _now[top] -= 1
+            if not _now[top]:
+                del _now[top]
             _changed.notify_all()
 
 
@@ -44,7 +43,7 @@ def settle(top: Path) -> None:
     end = time.monotonic() + PATIENCE
 
     def rests() -> bool:
-        return not any(top == Path(key) or top in Path(key).parents for key in _now)
+        return not any(place.is_relative_to(top) for place in _now)
 
     with _changed:
         while _changed.wait_for(rests, end - time.monotonic()) and _changed.wait_for(lambda: not rests(), QUIET):
