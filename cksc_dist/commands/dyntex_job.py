@@ -25,13 +25,15 @@ from cksc_dist.commands.evaluate import method_names, say_comparison
 from cksc_dist.commands.options import add_run_options, at_least, run_spec
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.stages import Stages
-from cksc_dist.dist.cluster import dashboard_of, is_here, working_client
+from cksc_dist.dist.cluster import working_client
 from cksc_dist.dist.dashboard import DashboardProgress, watched
 from cksc_dist.dist.dask_executor import DaskExecutor
 from cksc_dist.dist.distances import compute_distances
+from cksc_dist.dist.encryption import is_here
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Running
 from cksc_dist.dist.video_work import Described, describe_videos, make_textures
+from cksc_dist.dist.workers import dashboard_of
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.evaluate.extras import example_model
 from cksc_dist.evaluate.grids import KernelChoices

@@ -10,8 +10,9 @@ import xarray as xr
 from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.work_screen import WorkScreen
-from cksc_dist.dist.cluster import connected, dashboard_of
+from cksc_dist.dist.cluster import connected
 from cksc_dist.dist.dashboard import watched
+from cksc_dist.dist.workers import dashboard_of
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, model_url, sweep
 from cksc_dist.evaluate.grids import KernelChoices

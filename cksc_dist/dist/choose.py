@@ -36,8 +36,9 @@ def chosen_executor(
         executor: Executor = SerialExecutor() if kind == "serial" else ThreadExecutor(workers)
         yield executor, f"{kind} ({why})", rate, "", memory
         return
-    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
+    from cksc_dist.dist.cluster import working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
+    from cksc_dist.dist.workers import dashboard_of, memory_of_workers
 
     with working_client(run, workers, client, progress) as found:
         if client is not None or run.scheduler is not None:

@@ -44,8 +44,8 @@ def show_page(client: Any) -> str:
     try:
         if not client.run_on_scheduler(eval, _IS_THERE):
             return ""
-        from cksc_dist.dist.cluster import dashboard_of
         from cksc_dist.dist.dashboard_page import CkscPage, offered
+        from cksc_dist.dist.workers import dashboard_of
 
         client.register_plugin(CkscPage())
         base, known, _ = dashboard_of(client).rpartition("/status")

@@ -22,13 +22,13 @@ import dask
 from distributed import Client, Future, get_worker
 from distributed.scheduler import KilledWorker
 
-from cksc_dist.dist.cluster import slots_of
 from cksc_dist.dist.executors import Done
 from cksc_dist.dist.plan import Plan, Rate
 from cksc_dist.dist.progress import Progress
 from cksc_dist.dist.sample import average, sample_rate
 from cksc_dist.dist.ship import REFUSED
 from cksc_dist.dist.tile_work import TileTask, run_task
+from cksc_dist.dist.workers import slots_of
 from cksc_dist.errors import CkscError, ClusterError
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.series_files import open_series

@@ -23,17 +23,12 @@ from typing import Any, Literal
 import numpy as np
 from distributed import Client
 
-from cksc_dist.dist.cluster import (
-    check_code,
-    connected,
-    encryption_warning,
-    have_limits,
-    memory_of_workers,
-    slots_of,
-    versions_here,
-)
+from cksc_dist.dist.cluster import connected
+from cksc_dist.dist.encryption import encryption_warning
 from cksc_dist.dist.forecast import make_plan, new_edge, workers_of
 from cksc_dist.dist.plan import Rate
+from cksc_dist.dist.same_code import check_code, versions_here
+from cksc_dist.dist.workers import have_limits, memory_of_workers, slots_of
 from cksc_dist.errors import CkscError, ClusterError, PlanError
 from cksc_dist.maths.dtw import pairwise_dtw
 from cksc_dist.spec import DistanceSpec, RunSpec

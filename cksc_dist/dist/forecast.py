@@ -80,8 +80,10 @@ def forecast(
     workers = workers_of(run)
     with ExitStack() as stack:
         if run.scheduler is not None:
-            from cksc_dist.dist.cluster import check_code, connected, memory_of_workers
+            from cksc_dist.dist.cluster import connected
             from cksc_dist.dist.dask_executor import DaskExecutor
+            from cksc_dist.dist.same_code import check_code
+            from cksc_dist.dist.workers import memory_of_workers
 
             client = stack.enter_context(connected(run, workers))
             check_code(client)

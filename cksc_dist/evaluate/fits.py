@@ -270,8 +270,9 @@ def _executor(
     if kind != "dask":
         yield SerialExecutor() if kind == "serial" else ThreadExecutor(workers), f"{kind} ({why})", "", memory
         return
-    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
+    from cksc_dist.dist.cluster import working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
+    from cksc_dist.dist.workers import dashboard_of, memory_of_workers
 
     with working_client(run, workers, client, progress) as found:
         if client is not None or run.scheduler is not None:

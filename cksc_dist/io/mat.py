@@ -14,14 +14,13 @@ from scipy.io import loadmat, whosmat
 
 from cksc_dist.errors import ReadError
 from cksc_dist.files import plain_only
-from cksc_dist.io.mat5 import check_structure
+from cksc_dist.io.mat5 import check_release, check_structure
 from cksc_dist.io.text import few_names
 from cksc_dist.series import SeriesSet
 
 __all__ = ["load_variables", "read_mat", "variable_names"]
 
 _FORM = "a cell data_all of structs with data (time x dims) and class"
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 
 
 def _checked_content(path: Path) -> bytes:
@@ -31,10 +30,7 @@ def _checked_content(path: Path) -> bytes:
             content = handle.read()
     except OSError as error:
         raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
-    if content.startswith((b"MATLAB 7.3", _HDF5)):
-        raise ReadError(
-            path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
-        )
+    check_release(path, content)
     try:
         check_structure(content)
     except Exception as error:

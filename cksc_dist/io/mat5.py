@@ -14,11 +14,14 @@ import struct
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from cksc_dist.arrays import places, room
+from cksc_dist.errors import ReadError
 
-__all__ = ["check_structure"]
+__all__ = ["check_release", "check_structure"]
 
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _HEADER = 128
 _INT8, _INT32, _UINT32, _MATRIX, _COMPRESSED, _UTF8 = 1, 5, 6, 14, 15, 16
 _NUMBERS = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 12, 13})
@@ -29,10 +32,17 @@ _FEW = 2**12
 """Entries that need no bytes: a side may be 0, and a struct may have no fields."""
 
 
+def check_release(path: Path, content: bytes) -> None:
+    """Refuse files of the releases before and after this format; of version 4, SciPy may read one without end."""
+    release = "4" if 0 in content[:4] else "7.3 (HDF5)" if content.startswith((b"MATLAB 7.3", _HDF5)) else ""
+    if release:
+        raise ReadError(
+            path, f"is a MATLAB {release} file, which is not supported; save it again with save(name, '-v7')"
+        )
+
+
 def check_structure(content: bytes, most: int = sys.maxsize) -> None:
     """Raise ValueError where the bytes of a MATLAB 5 file do not hold together, or unpack to too many."""
-    if 0 in content[:4]:  # SciPy goes round in circles in one that tells of negative sides
-        raise ValueError("a file of MATLAB 4, which is not supported; save it again with save(name, '-v7')")
     order = {b"IM": "<", b"MI": ">"}.get(content[_HEADER - 2 : _HEADER])
     if order is None:
         raise ValueError("no MATLAB header")

@@ -26,7 +26,7 @@ from scipy.io import loadmat, whosmat
 
 from cksc_dist.arrays import Npz, read_array, read_header
 from cksc_dist.errors import InputError, ReadError
-from cksc_dist.io.mat5 import check_structure
+from cksc_dist.io.mat5 import check_release, check_structure
 
 __all__ = ["LAYOUTS", "Layout", "VideoFile", "find_videos", "read_video"]
 
@@ -274,10 +274,7 @@ def _load_npz(path: Path, handle: BinaryIO) -> NDArray[Any]:
 def _load_mat(path: Path, handle: BinaryIO) -> NDArray[Any]:
     _check_size(path, _size(handle), np.uint8)
     content = handle.read()
-    if content.startswith((b"MATLAB 7.3", b"\x89HDF")):
-        raise ReadError(
-            path, "is a MATLAB 7.3 (HDF5) file, which is not supported; save it again with save(name, '-v7')"
-        )
+    check_release(path, content)
     check_structure(content, MOST_BYTES)
     kinds = {"double": "f8", "single": "f4", "logical": "u1"}
     listed = [

@@ -389,8 +389,9 @@ def _workers(
     if kind != "dask":
         yield (SerialExecutor() if kind == "serial" else ThreadExecutor(workers)), f"{kind} ({why})", ""
         return
-    from cksc_dist.dist.cluster import dashboard_of, working_client
+    from cksc_dist.dist.cluster import working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
+    from cksc_dist.dist.workers import dashboard_of
 
     with working_client(run, workers, client, progress) as found:
         executor = DaskExecutor(found, progress)

@@ -129,8 +129,9 @@ def _workers(
     if where == "from disk":
         yield ThreadExecutor(n_jobs), run.memory
         return
-    from cksc_dist.dist.cluster import dashboard_of, memory_of_workers, working_client
+    from cksc_dist.dist.cluster import working_client
     from cksc_dist.dist.dask_executor import DaskExecutor
+    from cksc_dist.dist.workers import dashboard_of, memory_of_workers
 
     with working_client(run, n_jobs, client, progress) as found:
         if dashboard := dashboard_of(found):

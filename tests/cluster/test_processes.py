@@ -169,7 +169,7 @@ def test_a_late_worker_with_other_code_is_sent_away_and_the_client_told(
 CLIENT = """
 import sys, time
 from distributed import Client
-from cksc_dist.dist.cluster import versions_here
+from cksc_dist.dist.same_code import versions_here
 from cksc_dist.dist.ship import late_workers_judged
 with Client(sys.argv[1], set_as_default=False) as client:
     with late_workers_judged(client, versions_here() | {"cksc_dist": "0.0.1"}):

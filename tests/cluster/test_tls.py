@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from cksc_dist.dist import cluster as cluster_module
+from cksc_dist.dist import embedded as embedded_module
 from cksc_dist.dist.cluster import connected
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
@@ -83,7 +84,7 @@ def test_the_embedded_cluster_is_encrypted_where_that_is_demanded(start: Starter
 
 
 def test_encryption_that_is_demanded_without_certificates_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "_new_cluster", None)  # it is not even tried
+    monkeypatch.setattr(embedded_module, "_new_cluster", None)  # it is not even tried
     for missing, files in (("ca-file", {}), ("client.cert", {"distributed.comm.tls.ca-file": __file__})):
         with (
             dask.config.set(
@@ -170,7 +171,7 @@ class Answering:
 @pytest.fixture
 def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(cluster_module, "Client", Answering)
-    monkeypatch.setattr(cluster_module, "_warned", set())
+    monkeypatch.setattr(cluster_module, "warned", set())
     yield
     assert cluster_module.Client is not Client
 

@@ -22,12 +22,16 @@ from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
 
 from cksc_dist.dist import cluster as cluster_module
+from cksc_dist.dist import embedded as embedded_module
+from cksc_dist.dist import same_code as same_code_module
 from cksc_dist.dist import ship
-from cksc_dist.dist.cluster import check_code, connected, have_limits, memory_of_workers, slots_of
+from cksc_dist.dist.cluster import connected
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.forecast import forecast
 from cksc_dist.dist.ingest import ingest
+from cksc_dist.dist.same_code import check_code
 from cksc_dist.dist.ship import DIGEST_THERE, code_digest
+from cksc_dist.dist.workers import have_limits, memory_of_workers, slots_of
 from cksc_dist.errors import ClusterError
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import RunSpec
@@ -59,7 +63,7 @@ class OtherSide:
         arithmetic: str | None = None,
     ) -> None:
         self._code = code_digest() if code is None else code
-        self._arithmetic = cluster_module._arithmetic() if arithmetic is None else arithmetic
+        self._arithmetic = same_code_module._arithmetic() if arithmetic is None else arithmetic
         names = (*ship.requirements(), "cksc_dist")
         same: dict[str, str | None] = {name: importlib.metadata.version(name) for name in names}
         same["python"] = platform.python_version()
@@ -70,7 +74,7 @@ class OtherSide:
         return self._scheduler
 
     def run(self, function: object, *look: str, on_error: str = "raise") -> dict[str, Any]:
-        if function is cluster_module._arithmetic:
+        if function is same_code_module._arithmetic:
             return dict.fromkeys(self._workers, self._arithmetic)
         return dict.fromkeys(self._workers, self._code) if look == (DIGEST_THERE,) else self._workers
 
@@ -151,7 +155,7 @@ def test_a_cluster_that_does_not_close_is_not_waited_for_without_end() -> None:
     nannies = {0: SimpleNamespace(process=SimpleNamespace(pid=worker.pid)), 1: SimpleNamespace(process=None)}
     cluster: Any = SimpleNamespace(workers=nannies, close=close)
     try:
-        with cluster_module._closed_in_time(cluster) as found:
+        with embedded_module.closed_in_time(cluster) as found:
             assert found is cluster
             assert worker.poll() is None
         assert worker.wait(30) != 0
@@ -217,7 +221,7 @@ def test_other_code_of_the_same_version_is_an_error(monkeypatch: pytest.MonkeyPa
         Client(cluster, set_as_default=False) as client,
     ):
         assert check_code(client) == []
-        monkeypatch.setattr(cluster_module, "code_digest", lambda: "another")
+        monkeypatch.setattr(same_code_module, "code_digest", lambda: "another")
         with pytest.raises(ClusterError, match="but other code of it"):
             check_code(client)
 
@@ -225,14 +229,14 @@ def test_other_code_of_the_same_version_is_an_error(monkeypatch: pytest.MonkeyPa
 def test_workers_that_round_otherwise_are_told() -> None:
     (words,) = check_code(OtherSide(arithmetic="NumPy with X86_V2, openblas for Nehalem"))
     assert "worker tcp://10.0.0.7:9000 (and 1 more) computes by NumPy with X86_V2, openblas for Nehalem" in words
-    assert f"here it is {cluster_module._arithmetic()}" in words
+    assert f"here it is {same_code_module._arithmetic()}" in words
     assert "the last bits of kernels and models may depend on who computes them, those of DTW distances do not" in words
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names an early processor of this kind")
 @pytest.mark.skipif(
-    "openblas" not in cluster_module._arithmetic(), reason="needs a BLAS that can be told its processor"
+    "openblas" not in same_code_module._arithmetic(), reason="needs a BLAS that can be told its processor"
 )
 def test_how_a_worker_rounds_is_really_looked_up_there(start: Starter) -> None:
     port = free_port()
@@ -365,7 +369,7 @@ def test_a_client_that_cannot_connect_is_closed_at_once(monkeypatch: pytest.Monk
         gc.enable()
 
 
-@pytest.mark.parametrize("failures", [cluster_module.STARTS - 1, cluster_module.STARTS])
+@pytest.mark.parametrize("failures", [embedded_module.STARTS - 1, embedded_module.STARTS])
 def test_a_cluster_whose_worker_dies_while_it_starts_is_started_again(
     monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
@@ -377,11 +381,11 @@ def test_a_cluster_whose_worker_dies_while_it_starts_is_started_again(
             raise RuntimeError("Nanny failed to start.")
         return made
 
-    monkeypatch.setattr(cluster_module, "LocalCluster", start)
-    if failures < cluster_module.STARTS:
-        assert cluster_module._local_cluster(2, None) is made
+    monkeypatch.setattr(embedded_module, "LocalCluster", start)
+    if failures < embedded_module.STARTS:
+        assert embedded_module.local_cluster(2, None) is made
     else:
         words = r"no cluster could be started on this machine \(Nanny failed to start.\); run the command again"
         with pytest.raises(ClusterError, match=words):
-            cluster_module._local_cluster(2, None)
-    assert len(made) == cluster_module.STARTS
+            embedded_module.local_cluster(2, None)
+    assert len(made) == embedded_module.STARTS

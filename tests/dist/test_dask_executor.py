@@ -17,8 +17,9 @@ import pytest
 from distributed import Client, LocalCluster
 
 from cksc_dist.dist import dask_executor
-from cksc_dist.dist.cluster import _CONFIG, _closed_in_time
+from cksc_dist.dist.cluster import _CONFIG
 from cksc_dist.dist.dask_executor import DaskExecutor
+from cksc_dist.dist.embedded import closed_in_time
 from cksc_dist.dist.executors import Done
 from cksc_dist.dist.plan import Plan, Rate, Todo
 from cksc_dist.dist.progress import Progress
@@ -48,7 +49,7 @@ def mortal_client() -> Iterator[Client]:
     """Two workers that are processes, so that they can die."""
     with (
         dask.config.set(_CONFIG | {"distributed.scheduler.allowed-failures": 1}),
-        _closed_in_time(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")) as cluster,
+        closed_in_time(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0")) as cluster,
         Client(cluster, set_as_default=False) as found,
     ):
         yield found

@@ -10,6 +10,7 @@ import pytest
 
 from cksc_dist.dist import cluster as cluster_module
 from cksc_dist.dist import doctor as doctor_module
+from cksc_dist.dist import same_code as same_code_module
 from cksc_dist.dist.cluster import connected
 from cksc_dist.dist.doctor import (
     CAPS,
@@ -164,8 +165,8 @@ class TestRealCluster:
         assert "is a file; a store is a folder" in words
 
     def test_other_versions_end_the_checks(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = cluster_module.versions_here()
-        monkeypatch.setattr(cluster_module, "versions_here", lambda: real | {"numpy": "99.0.0"})
+        real = same_code_module.versions_here()
+        monkeypatch.setattr(same_code_module, "versions_here", lambda: real | {"numpy": "99.0.0"})
         *_, last = diagnose(RunSpec(scheduler=address))
         assert (last.state, last.subject) == ("fail", "versions")
         assert "the scheduler has numpy" in last.text

@@ -23,10 +23,10 @@ from distributed.comm.core import CommClosedError
 
 from cksc_dist import open_matrix, pairwise_dtw
 from cksc_dist.dist import ship
-from cksc_dist.dist.cluster import versions_here
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.progress import Progress
+from cksc_dist.dist.same_code import versions_here
 from cksc_dist.dist.ship import send_code
 from cksc_dist.errors import ClusterError
 from cksc_dist.io import make_gestures

@@ -187,5 +187,5 @@ def test_files_of_matlab_4_are_refused(tmp_path: Path, negative: bool) -> None:
         (tmp_path / "a.mat").write_bytes(struct.pack("<5i", 50, -22, 1, 0, 2) + b"a\0")
     else:
         savemat(tmp_path / "a.mat", {"x": np.ones((2, 2))}, format="4")
-    with pytest.raises(ReadError, match=r"a file of MATLAB 4, which is not supported; save it again with save"):
+    with pytest.raises(ReadError, match=r"a MATLAB 4 file, which is not supported; save it again with save"):
         read_mat(tmp_path / "a.mat")

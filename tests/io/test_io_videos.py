@@ -385,10 +385,10 @@ def test_matlab_7_3_says_how_to_save_it_again(tmp_path: Path, head: bytes) -> No
 
 def test_matlab_4_has_no_videos(tmp_path: Path) -> None:
     savemat(tmp_path / "a.mat", {"x": np.ones((2, 2))}, format="4")
-    fails(tmp_path / "a.mat", "a file of MATLAB 4, which is not supported; save it again")
+    fails(tmp_path / "a.mat", "a MATLAB 4 file, which is not supported; save it again")
     # a matrix of -22 bytes: whoever skips it, comes back to where it begins
     (tmp_path / "a.mat").write_bytes(struct.pack("<5i", 50, -22, 1, 0, 2) + b"x\0" + bytes(40))
-    fails(tmp_path / "a.mat", "a file of MATLAB 4")
+    fails(tmp_path / "a.mat", "a MATLAB 4 file")
 
 
 # ---- files that lie, and files that bite

@@ -1,0 +1,129 @@
+"""A cluster of processes on this machine, for the time of the work."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
+
+import dask
+from distributed import LocalCluster
+
+from cksc_dist.dist.encryption import lacking_certificates
+from cksc_dist.errors import ClusterError
+from cksc_dist.machine import memory
+from cksc_dist.maths.threads import resolve_n_jobs
+
+__all__ = ["closed_in_time", "local_cluster"]
+
+DASHBOARD_PORT = 8787
+
+START_SECONDS = 30
+CLOSE_SECONDS = 30
+STARTS = 3
+
+_ONE_THREAD = {
+    name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+}
+
+
+def local_cluster(workers: int, limit: int | None) -> LocalCluster:
+    """Start a cluster on this machine; once more, where a worker died meanwhile: Dask then gives up."""
+    lacking = lacking_certificates(_protocol() or "")
+    if lacking:
+        raise ClusterError(
+            f"Dask's setting distributed.comm.require-encryption wants TLS, {lacking}, or unset "
+            "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"
+        )
+    trouble = (RuntimeError, OSError, TimeoutError)
+    for _ in range(STARTS - 1):
+        with suppress(*trouble):
+            return _uninterrupted(lambda: _new_cluster(workers, limit))
+    try:
+        return _uninterrupted(lambda: _new_cluster(workers, limit))
+    except trouble as error:
+        raise ClusterError(
+            f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
+            "--executor threads"
+        ) from error
+
+
+def _new_cluster(workers: int, limit: int | None) -> LocalCluster:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Port .* is already in use")
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            # more workers than cores share them, and seldom all need their most at the same time
+            memory_limit=limit or memory() // min(workers, resolve_n_jobs(-1)),
+            host="127.0.0.1",
+            protocol=_protocol(),
+            dashboard_address=_dashboard_address(),
+            silence_logs=logging.CRITICAL,
+            env=_ONE_THREAD,
+        )
+
+
+@contextmanager
+def closed_in_time(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """Close a cluster in the end; where a worker was just being started anew, Dask may wait for it without end."""
+    try:
+        yield cluster
+    finally:
+        nannies = list(cluster.workers.values())
+        try:
+            cluster.close(timeout=CLOSE_SECONDS)
+        except TimeoutError:
+            for process in (getattr(nanny, "process", None) for nanny in nannies):
+                if process is not None and process.pid:
+                    with suppress(OSError):
+                        os.kill(process.pid, signal.SIGTERM)
+
+
+def _protocol() -> str | None:
+    """Return how the processes of a cluster on this machine talk: a person may demand encryption."""
+    return "tls://" if dask.config.get("distributed.comm.require-encryption", None) else None
+
+
+def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
+    """Start a cluster in a thread of its own; whoever interrupts meanwhile is heard once it can be closed.
+
+    Signals come to the main thread. Dask cannot close what is half started, and would say so in tracebacks at the end.
+    """
+    started: Future[LocalCluster] = Future()
+
+    def run() -> None:
+        # for what is started from here: Ctrl-C goes to all processes of a terminal, and this one ends its workers; once
+        # the tracker runs, because starting it lets signals through again
+        if hasattr(signal, "pthread_sigmask"):  # not on Windows
+            resource_tracker.ensure_running()
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            started.set_result(start())
+        except BaseException as error:
+            started.set_exception(error)
+
+    threading.Thread(target=run, name="cksc-cluster", daemon=True).start()
+    try:
+        return started.result()
+    except KeyboardInterrupt:
+        with suppress(Exception):
+            started.result(timeout=START_SECONDS).close(timeout=START_SECONDS)
+        raise
+
+
+def _dashboard_address() -> str:
+    """Return Dask's usual place for the dashboard or, where somebody has it, any other: Dask would complain first."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):
+            probe.bind(("127.0.0.1", DASHBOARD_PORT))
+            return f"127.0.0.1:{DASHBOARD_PORT}"
+    return "127.0.0.1:0"
