@@ -21,7 +21,11 @@ __all__ = [
     "StoreAwayError",
     "StoreBusyError",
     "StoreError",
+    "brief",
 ]
+
+MOST_LETTERS = 300
+"""Of what a library says."""
 
 
 class CkscError(Exception):
@@ -56,7 +60,7 @@ class ModelFileError(CkscError, ValueError):
 
 
 class StoreError(CkscError, ValueError):
-    """A store that is missing, damaged, unfinished, unreachable, or written by another version."""
+    """A store that is missing, damaged, unfinished, or written by another version."""
 
 
 class NoSeriesError(StoreError):
@@ -84,3 +88,15 @@ class ClusterError(CkscError, RuntimeError):
 
 class SmallClassWarning(UserWarning):
     """A class has fewer samples than the number of atoms asked for; it starts with all it has."""
+
+
+def brief(error: BaseException) -> str:
+    """Return what an error of a library says, for one of this package: it may quote much of a file, or say nothing.
+
+    Examples
+    --------
+    >>> brief(ValueError("no header")), brief(MemoryError()), len(brief(ValueError("x" * 25_000)))
+    ('no header', 'MemoryError', 300)
+    """
+    words = str(error) or type(error).__name__
+    return words if len(words) <= MOST_LETTERS else words[: MOST_LETTERS - 3] + "..."

@@ -41,7 +41,7 @@ def memory() -> int:
 
 
 def memories() -> dict[str, int]:
-    """Return the bytes of memory of this machine and of each container around this process, by what it shares it with.
+    """Return the bytes of memory of this machine and of each container around this process, by whose it is.
 
     Two processes of one machine that name the same share it. A container cannot tell its own name: those who see none
     but their own group may be taken to share what they do not, which promises them less than they have.

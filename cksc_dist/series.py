@@ -149,7 +149,7 @@ def _text_array(given: Sequence[Any], name: str) -> NDArray[np.str_]:
 
 def check_width(text: NDArray[Any], name: str, count: int | None = None) -> None:
     """Raise an InputError where one of some labels or ids is too long among so many: as many as there are, or more."""
-    if text.dtype.kind == "U" and text.dtype.itemsize > 4 * ALWAYS_LETTERS:
+    if text.size and text.dtype.kind == "U" and text.dtype.itemsize > 4 * ALWAYS_LETTERS:
         longest = str(text.flat[int(np.strings.str_len(text).argmax())])
         _check_longest(longest, text.size if count is None else count, name)
 
@@ -233,6 +233,9 @@ class SeriesSet:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "labels", label_array(self.labels, name=f"{self.name}: labels"))
+        ids: Any = self.ids
+        if isinstance(ids, list | tuple):
+            object.__setattr__(self, "ids", _text_array(ids, f"{self.name}: ids"))
         for name, kind in (("values", np.float64), ("offsets", np.int64), ("labels", None), ("ids", np.str_)):
             # DTW compiles for these types, and reads frames in this order
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name), dtype=kind))

@@ -348,6 +348,22 @@ class TestLongText:
         with pytest.raises(InputError, match=r"ids: 'b{50}'\.\.\. has 5,001 letters"):
             SeriesSet.from_list(np.zeros((2, 1, 1)), ids=np.array(ids) if array else ids)  # type: ignore[arg-type]
 
+    def test_ids_of_a_set_are_looked_at_before_all_are_as_wide(self) -> None:
+        n, ids = 3000, ["b" * 20_000, *map(str, range(2999))]
+        with little_memory(2**24), pytest.raises(InputError, match=r"ids: .* has 20,000 letters"):
+            SeriesSet(np.zeros((n, 1)), np.arange(n + 1), np.zeros(n, int), ids)  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize("form", ["X", "values"])
+    def test_of_none_there_is_no_longest(self, form: str, tmp_path: Path) -> None:
+        none = np.empty(0, "U200")
+        whole = {
+            "X": {"X": np.zeros((0, 2, 2)), "y": none},
+            "values": {"values": np.zeros((2, 1)), "offsets": np.array([0, 2]), "labels": none, "ids": none},
+        }
+        np.savez(tmp_path / "a.npz", **whole[form])  # type: ignore[arg-type]
+        with pytest.raises(InputError):
+            SeriesSet.read(tmp_path / "a.npz")
+
     @pytest.mark.parametrize("suffix", ["ts", "arff"])
     def test_a_small_file_takes_little_memory(self, suffix: str, tmp_path: Path) -> None:
         long, path = "b" * 20_000, tmp_path / f"a.{suffix}"
@@ -371,4 +387,7 @@ class TestLongText:
     def test_rows_of_a_ready_matrix(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"ids: .* has 5,001 letters"):
             ingest_distances(np.zeros((2, 2)), tmp_path / "s.zarr", ids=np.array(["a", "b" * 5001]))
+        for which in ("ids", "labels"):
+            with pytest.raises(InputError, match=rf"2 rows, but there are .*\b0 {which}"):
+                ingest_distances(np.zeros((2, 2)), tmp_path / "s.zarr", **{which: np.empty(0, "U200")})  # type: ignore[arg-type]
         assert not (tmp_path / "s.zarr").exists()

@@ -36,7 +36,8 @@ _ONE_THREAD = {
 
 def local_cluster(workers: int, limit: int | None) -> LocalCluster:
     """Start a cluster on this machine; once more, where a worker died meanwhile: Dask then gives up."""
-    lacking = lacking_certificates(_protocol() or "")
+    protocol = _protocol()  # left out, it is not encrypted, whatever Dask's default is
+    lacking = lacking_certificates(protocol) if protocol else ""
     if lacking:
         raise ClusterError(
             f"Dask's setting distributed.comm.require-encryption wants TLS, {lacking}, or unset "
@@ -81,10 +82,11 @@ def closed_in_time(cluster: LocalCluster) -> Iterator[LocalCluster]:
         try:
             cluster.close(timeout=CLOSE_SECONDS)
         except TimeoutError:
-            for process in (getattr(nanny, "process", None) for nanny in nannies):
-                if process is not None and process.pid:
+            for nanny in nannies:
+                nanny.close_gracefully()  # it would start its worker anew
+                if nanny.process is not None and nanny.process.pid:
                     with suppress(OSError):
-                        os.kill(process.pid, signal.SIGTERM)
+                        os.kill(nanny.process.pid, signal.SIGTERM)
 
 
 def _protocol() -> str | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.dist.plan import LANES, Plan, Rate, Todo
 from cksc_dist.dist.tile_work import compute_values
-from cksc_dist.errors import PlanError, StoreError
+from cksc_dist.errors import PlanError, StoreAwayError, StoreError
 from cksc_dist.processes import PARTIAL
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import compressors
@@ -148,6 +148,6 @@ def _write_piece(folder: Folder, values: NDArray[Any]) -> int:
     try:
         folder.write(name, content)
         folder.remove(name)
-    except (OSError, StoreError):  # to plan, a store need not be writable
+    except (OSError, StoreError, StoreAwayError):  # to plan, a store need not be writable
         pass
     return len(content)

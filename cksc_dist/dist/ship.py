@@ -96,8 +96,11 @@ def _unpack(package: str, files: dict[str, bytes], digest: str) -> None:
     if os.name == "posix":
         import fcntl
 
-        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends, whichever way
-        for left in folder.parent.iterdir():  # who was killed could not take it away
+        lefts = []
+        with contextlib.suppress(OSError):  # where there are no locks, nobody removes anything
+            fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)  # until this process ends, whichever way
+            lefts = list(folder.parent.iterdir())
+        for left in lefts:  # who was killed could not take it away
             if left == folder or not re.fullmatch(rf"{package}-sent-[0-9a-f]+-\w{{8}}", left.name):
                 continue
             with contextlib.suppress(OSError):  # somebody else's, or locked: its process lives

@@ -23,7 +23,7 @@ from cksc_dist.evaluate.methods import METHODS, REFERENCES
 from cksc_dist.evaluate.model_sections import decision_section, model_pictures, model_settings
 from cksc_dist.evaluate.page import Cell, Picture, cards, definitions, details, heading, page, pictures, table, text
 from cksc_dist.evaluate.paper import TABLE2
-from cksc_dist.evaluate.results import Evaluation, find_evaluations, told_by_tables
+from cksc_dist.evaluate.results import Evaluation, find_evaluations, told_by_table
 from cksc_dist.evaluate.tables import LEVEL, ordered_methods
 from cksc_dist.files import plain_only
 from cksc_dist.models import load_model
@@ -83,8 +83,7 @@ def write_joint_report(
         return target
     body = [heading(1, title), *([text(note)] if note else [])]
     for folder, evaluation in shown:
-        with told_by_tables(folder):
-            body += [heading(1, evaluation.table.attrs["title"]), *_evaluation_parts(folder, evaluation)]
+        body += [heading(1, _title(folder, evaluation)), *_evaluation_parts(folder, evaluation)]
     return _write(target, page(title, body) + mark)
 
 
@@ -137,8 +136,7 @@ def _content(source: str | Path, name: str) -> str:
             ) from other
         if not found:
             raise StoreError(f"{folder.url} is neither a store nor a saved model; give the folder of one") from error
-        with told_by_tables(folder):
-            return _store_page(folder, name)
+        return _store_page(folder, name)
     if name:
         raise InputError(f"{folder.url} is a model, which has no evaluation {name!r}; give the store, or no name")
     return _model_page(str(source))
@@ -161,33 +159,41 @@ def _model_page(url: str) -> str:
 def _store_page(folder: Folder, name: str) -> str:
     evaluations = find_evaluations(folder, name)
     first = evaluations[0]
-    title = f"{first.table.attrs['title']}: a comparison of kernel sparse coding methods"
+    title = f"{_title(folder, first)}: a comparison of kernel sparse coding methods"
     body = [heading(1, title), *_evaluation_parts(folder, first)]
     for other in evaluations[1:]:
-        about = other.table.attrs
-        body += [heading(2, f"Another evaluation: {other.name}"), text(about["protocol"], "note"), _table(other.table)]
+        with told_by_table(folder, other.name):
+            about = text(other.table.attrs["protocol"], "note")
+            body += [heading(2, f"Another evaluation: {other.name}"), about, _table(other.table)]
     return page(title, body)
+
+
+def _title(folder: Folder, evaluation: Evaluation) -> str:
+    with told_by_table(folder, evaluation.name):
+        return str(evaluation.table.attrs["title"])
 
 
 def _evaluation_parts(folder: Folder, evaluation: Evaluation) -> list[str]:
     measured = evaluation.table
-    body = [
-        text(measured.attrs["protocol"]),
-        cards(_facts(measured)),
-        _table(measured),
-        text(_remarks(measured), "note"),
-        heading(2, "The methods"),
-        pictures(_method_pictures(evaluation)),
-        heading(2, "Which classes are taken for which"),
-        pictures(_confusions(measured)),
-    ]
+    with told_by_table(folder, evaluation.name):
+        body = [
+            text(measured.attrs["protocol"]),
+            cards(_facts(measured)),
+            _table(measured),
+            text(_remarks(measured), "note"),
+            heading(2, "The methods"),
+            pictures(_method_pictures(evaluation)),
+            heading(2, "Which classes are taken for which"),
+            pictures(_confusions(measured)),
+        ]
+        settings = [heading(2, "Settings and versions"), *_settings(measured)]
+        split = SplitRows(int(measured.attrs["random_state"]), float(measured.attrs["test_size"]))
     if evaluation.model is not None:
         body += [heading(2, "What CKSC has learnt"), pictures(model_pictures(evaluation.model))]
-        split = SplitRows(int(measured.attrs["random_state"]), float(measured.attrs["test_size"]))
         body += decision_section(folder, evaluation.model, split)
     elif evaluation.damage:
         body += [text(f"The model that is kept cannot be read: {evaluation.damage}", "note")]
-    return [*body, heading(2, "Settings and versions"), *_settings(measured)]
+    return body + settings
 
 
 def _facts(measured: xr.Dataset) -> list[tuple[str, str]]:

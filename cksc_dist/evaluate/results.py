@@ -13,7 +13,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from zarr.errors import ZarrUserWarning
 
-from cksc_dist.errors import CkscError, ModelFileError, StoreError
+from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief
 from cksc_dist.evaluate.fit_tasks import SplitRows
 from cksc_dist.models import load_model
 from cksc_dist.store.folder import Folder
@@ -21,7 +21,7 @@ from cksc_dist.store.layout import DAMAGE
 from cksc_dist.store.series_files import open_series
 from cksc_dist.store.table_files import check_table, check_table_size
 
-__all__ = ["Evaluation", "find_evaluations", "told_by_tables"]
+__all__ = ["Evaluation", "find_evaluations", "told_by_table"]
 
 SWEPT = ("alpha", "sparsity")
 BELONGING = ("random_state", "n_splits", "test_size", "sparsity", "alpha", "distances")
@@ -69,22 +69,26 @@ def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
         raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.url}")
     if name and name not in found:
         raise StoreError(f"{folder.url} has no evaluation {name!r}; it has {', '.join(found)}")
-    with told_by_tables(folder):
-        found.sort(key=lambda each: (each != name, -_written(tables[each]), each))
-        return [_evaluation(folder, each, tables) for each in found]
+    written = {each: _written(folder, each, tables[each]) for each in found}
+    found.sort(key=lambda each: (each != name, -written[each], each))
+    evaluations = []
+    for each in found:
+        with told_by_table(folder, each):
+            evaluations.append(_evaluation(folder, each, tables))
+    return evaluations
 
 
 @contextmanager
-def told_by_tables(folder: Folder) -> Iterator[None]:
+def told_by_table(folder: Folder, name: str) -> Iterator[None]:
     """Say in this package's words that a table is none of an evaluation: anybody may write one, with right digests."""
     try:
         yield
-    except (CkscError, OSError, MemoryError):
+    except (CkscError, OSError, MemoryError, ImportError):
         raise
     except Exception as error:  # of whatever it lacks
         raise StoreError(
-            f"a table in {folder.url}/results does not hold together ({type(error).__name__}: {str(error)[:300]}); "
-            "remove it, and run the evaluation again: fits that are done are not repeated"
+            f"{folder.url}/results/{name} does not hold together ({type(error).__name__}: {brief(error)}); remove it, "
+            "and run the evaluation again: fits that are done are not repeated"
         ) from error
 
 
@@ -99,17 +103,20 @@ def _table(folder: Folder, name: str) -> xr.Dataset | None:
             check_table_size(folder, name)
             store = folder.zarr(read_only=True)
             table: xr.Dataset = xr.open_zarr(store, group=f"results/{name}", consolidated=False, chunks=None).load()
+    except MemoryError:
+        raise
     except (*DAMAGE, FileNotFoundError) as error:
         raise StoreError(
-            f"{folder.url}/results/{name} is damaged ({error}); remove it, and run the evaluation again: fits that are "
-            "done are not repeated"
+            f"{folder.url}/results/{name} is damaged ({brief(error)}); remove it, and run the evaluation again: fits "
+            "that are done are not repeated"
         ) from error
     return table
 
 
-def _written(table: xr.Dataset | None) -> float:
+def _written(folder: Folder, name: str, table: xr.Dataset | None) -> float:
     """Return when a table was written, which it says itself: the times of its files change where a store is copied."""
-    return 0.0 if table is None else float(table.attrs.get("written", 0.0))  # earlier releases did not say
+    with told_by_table(folder, name):
+        return 0.0 if table is None else float(table.attrs.get("written", 0.0))  # earlier releases did not say
 
 
 def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None]) -> Evaluation:
@@ -131,7 +138,7 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
 def _belongs(swept: xr.Dataset, table: xr.Dataset, axis: str) -> bool:
     """Whether a sweep is of this evaluation, and not of an earlier one of the same name."""
     alike = all(swept.attrs.get(name) == table.attrs[name] for name in BELONGING if name != axis)
-    return alike and {axis, "split", "method"} <= set(swept.accuracy.dims)
+    return alike and "accuracy" in swept and {axis, "split", "method"} <= set(swept.accuracy.dims)
 
 
 def _is_trained_for(model: Any, table: xr.Dataset, labels: NDArray[Any]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
 
-from cksc_dist.errors import ReadError
+from cksc_dist.errors import ReadError, brief
 from cksc_dist.files import plain_only
 from cksc_dist.io.mat5 import check_release, check_structure
 from cksc_dist.io.text import few_names
@@ -39,7 +39,7 @@ def _checked_content(path: Path) -> bytes:
 
 
 def _unreadable(path: Path, error: Exception) -> ReadError:
-    return ReadError(path, f"cannot be read as a MATLAB file ({error}); fetch or save it again")
+    return ReadError(path, f"cannot be read as a MATLAB file ({brief(error)}); fetch or save it again")
 
 
 def variable_names(path: Path) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cksc_dist.arrays import is_npy, load_npz
-from cksc_dist.errors import InputError, ReadError
+from cksc_dist.errors import InputError, ReadError, brief
 from cksc_dist.files import plain_only
 from cksc_dist.io.text import few_names
 from cksc_dist.series import SeriesSet
@@ -38,7 +38,7 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
     except (ValueError, OSError, MemoryError) as error:
         raise ReadError(
             path,
-            f"cannot be read as arrays of numbers and text ({error}); object arrays are refused; {_FORMS}",
+            f"cannot be read as arrays of numbers and text ({brief(error)}); object arrays are refused; {_FORMS}",
         ) from error
     if not ({"values", "offsets", "labels"} <= arrays.keys() or {"X", "y"} <= arrays.keys()):
         raise ReadError(path, f"holds the arrays {few_names(map(repr, found))}; {_FORMS}")

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy.io import loadmat, whosmat
 
 from cksc_dist.arrays import Npz, read_array, read_header
-from cksc_dist.errors import InputError, ReadError
+from cksc_dist.errors import InputError, ReadError, brief
 from cksc_dist.io.mat5 import check_release, check_structure
 
 __all__ = ["LAYOUTS", "Layout", "VideoFile", "find_videos", "read_video"]
@@ -237,7 +237,7 @@ def _read_array(path: Path) -> NDArray[Any]:
             raise
         except Exception as error:  # damaged bytes end in any of a dozen kinds
             raise ReadError(
-                path, f"cannot be read as arrays of numbers ({error}); object arrays are refused; write it again"
+                path, f"cannot be read as arrays of numbers ({brief(error)}); object arrays are refused; write it again"
             ) from error
     if array.dtype.kind not in "uifb":
         raise ReadError(path, f"has values of type {array.dtype}; grey levels must be real numbers")
@@ -340,7 +340,7 @@ def _read_film(path: Path) -> NDArray[Any]:
         except (ReadError, MemoryError):
             raise
         except Exception as error:  # of FFmpeg, one for each of its codes
-            raise ReadError(path, f"cannot be read as a video ({error}); play it, or write it again") from error
+            raise ReadError(path, f"cannot be read as a video ({brief(error)}); play it, or write it again") from error
     if not frames:
         raise ReadError(path, "holds no frames; play it, or write it again")
     return np.stack(frames)
@@ -406,4 +406,4 @@ def _read_frame(path: Path, count: int) -> NDArray[Any]:
         except (ReadError, MemoryError):
             raise
         except Exception as error:  # of a dozen formats
-            raise ReadError(path, f"cannot be read as an image ({error}); write it again") from error
+            raise ReadError(path, f"cannot be read as an image ({brief(error)}); write it again") from error

@@ -26,6 +26,7 @@ _changed = threading.Condition()
 @contextmanager
 def writing(top: Path) -> Iterator[None]:
     """Tell that a file below a folder is being written."""
+    top = top.absolute()
     with _changed:
         _now[top] += 1
     try:
@@ -40,7 +41,7 @@ def writing(top: Path) -> Iterator[None]:
 
 def settle(top: Path) -> None:
     """Wait until this process writes no file below a folder any more."""
-    end = time.monotonic() + PATIENCE
+    top, end = top.absolute(), time.monotonic() + PATIENCE
 
     def rests() -> bool:
         return not any(place.is_relative_to(top) for place in _now)

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from zarr.codecs import Crc32cCodec
 
 from cksc_dist.arrays import unpack_npy
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.maths.memory import Scratch, page_aligned
 from cksc_dist.spec import KernelSpec
 from cksc_dist.store.folder import Folder
@@ -128,8 +128,8 @@ class KernelCopy:
                 raise ValueError(f"{self.n} rows of type {self.dtype}, which {self.folder.url}/rows.npy does not hold")
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
             raise StoreError(
-                f"{self.folder.url}/about.json does not describe a kernel copy ({error}); remove that folder, and run "
-                "the same command again"
+                f"{self.folder.url}/about.json does not describe a kernel copy ({brief(error)}); remove that folder, "
+                "and run the same command again"
             ) from error
         self.diagonal = np.ones(self.n)  # of a Gaussian kernel
 
@@ -176,7 +176,9 @@ class KernelCopy:
         try:
             rows: Index = unpack_npy(content)
         except ValueError as error:
-            raise StoreError(f"{self.folder.url}/rows.npy holds no rows ({error}); remove that folder") from error
+            raise StoreError(
+                f"{self.folder.url}/rows.npy holds no rows ({brief(error)}); remove that folder"
+            ) from error
         return rows
 
     @property

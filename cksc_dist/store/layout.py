@@ -18,7 +18,7 @@ from typing import Any
 import zarr
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.processes import PARTIAL
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.local_files import groups_above
@@ -98,7 +98,7 @@ def _attributes(folder: Folder) -> dict[str, Any] | None:
         if folder.read("metadata.json") is None:
             return {"format": "unreadable"}
         raise StoreError(
-            f"{folder.url}/zarr.json is damaged ({error}); mend it with: cksc verify {folder.url} --repair"
+            f"{folder.url}/zarr.json is damaged ({brief(error)}); mend it with: cksc verify {folder.url} --repair"
         ) from error
 
 

@@ -66,8 +66,8 @@ def _read(folder: Folder) -> dict[str, Any] | None:
     except (StoreError, TypeError, ValueError):
         return {}  # damaged: nobody's
     whole = all(isinstance(record.get(name), kind) for name, kind in _KINDS.items())
-    # it becomes part of a name: whoever writes a store must not choose which file is made and removed
     whole = whole and all(math.isfinite(record[name]) for name in ("born", "since", "heartbeat"))
+    # the token becomes part of a name: whoever writes a store must not choose which file is made and removed
     whole = whole and record["process"] > 0 and TOKEN.fullmatch(record["token"]) is not None
     return record if whole else {}
 
@@ -139,8 +139,13 @@ class Lease:
                 self._folder.remove(name)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if error is not None and self._folder.local is not None:
-            settle(self._folder.local)
+        try:
+            if error is not None and self._folder.local is not None:
+                settle(self._folder.local)
+        finally:  # whoever interrupts once more wants an end, and none wants a store that stays locked
+            self._give_back(error)
+
+    def _give_back(self, error: BaseException | None) -> None:
         self._end.set()
         self._thread.join()
         trouble = named_trouble(error, self._folder.url)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 
@@ -163,8 +163,8 @@ class Ledger:
             self.entries = {_tile(name): _entry(entry) for name, entry in collected.items()}
         except (ValueError, TypeError, AttributeError) as error:
             raise StoreError(
-                f"{self._folder.url}/{self._top}/tiles.json holds something else than entries of tiles ({error}); "
-                "remove it and run the command again: its tiles are computed again"
+                f"{self._folder.url}/{self._top}/tiles.json holds something else than entries of tiles "
+                f"({brief(error)}); remove it and run the command again: its tiles are computed again"
             ) from error
         self.entries |= {_tile(name.removesuffix(".json")): entry for name, entry in marks.items()}
         self._marks = set(marks)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.spec import DistanceSpec, KernelSpec
 from cksc_dist.store.chunk_sizes import check_held
 from cksc_dist.store.folder import Folder
@@ -249,7 +249,7 @@ class DistanceMatrix:
         except DAMAGE as error:
             url = self._files.folder.url
             raise StoreError(
-                f"the metadata of {url}/{self.group} is damaged ({str(error)[:300]}); mend it with: cksc verify {url} "
+                f"the metadata of {url}/{self.group} is damaged ({brief(error)}); mend it with: cksc verify {url} "
                 "--repair"
             ) from error
 

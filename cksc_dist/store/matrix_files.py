@@ -14,7 +14,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.spec import DistanceSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
@@ -239,7 +239,8 @@ def _is_made(folder: Folder, name: str) -> bool:
 
 def _damaged(folder: Folder, what: str, error: Exception) -> StoreError:
     return StoreError(
-        f"the metadata of {folder.url}/{what} is damaged ({error}); mend it with: cksc verify {folder.url} --repair"
+        f"the metadata of {folder.url}/{what} is damaged ({brief(error)}); mend it with: cksc verify "
+        f"{folder.url} --repair"
     )
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cksc_dist.errors import InputError, NoSeriesError, StoreError
+from cksc_dist.errors import InputError, NoSeriesError, StoreError, brief
 from cksc_dist.series import Ragged, SeriesSet, check_width, label_array
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
@@ -230,7 +230,7 @@ class StoredSeries:
         except (*DAMAGE, FileNotFoundError) as error:
             if isinstance(error, MemoryError) and f"{GROUP}/{name}/zarr.json" not in damaged_metadata(self.folder):
                 raise  # there is not enough for what is really there
-            raise self._damaged(name, str(error) or type(error).__name__) from error
+            raise self._damaged(name, brief(error)) from error
 
     def _sizes(self, name: str) -> list[int]:
         """Return the sizes of the files of an array, which are listed once: there may be very many."""
@@ -285,7 +285,10 @@ class StoredSeries:
     @cached_property
     def ids(self) -> NDArray[np.str_]:
         """One name for each series."""
-        return self._text("row")
+        ids = self._text("row")
+        if ids.dtype.kind != "U":
+            raise self._damaged("row", "it holds no text")
+        return ids
 
     @cached_property
     def state(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import zarr
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, brief
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.manifest import differing, digests_of, listed_files
@@ -53,7 +53,7 @@ def table_files(folder: Folder, name: str) -> dict[str, str]:
     try:
         return listed_files(listed)
     except ValueError as error:
-        raise StoreError(f"{folder.url}/{_list(name)} is damaged ({error}); remove it, and {_AGAIN}") from error
+        raise StoreError(f"{folder.url}/{_list(name)} is damaged ({brief(error)}); remove it, and {_AGAIN}") from error
 
 
 def check_table(folder: Folder, name: str) -> None:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dask
 import pytest
@@ -74,6 +75,15 @@ def test_a_cluster_with_tls_writes_the_same_bytes(
     assert run.wait() == 0, run.output
     assert chunk_files(store) == expected
     check_that_two_worked(store)
+
+
+def test_the_embedded_cluster_needs_no_certificates_where_encryption_is_but_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: Any = object()
+    monkeypatch.setattr(embedded_module, "_new_cluster", lambda *_: started)
+    with dask.config.set({"distributed.comm.default-scheme": "tls", "distributed.comm.tls.ca-file": None}):
+        assert embedded_module.local_cluster(1, None) is started
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import logging
 import os
 import platform
-import subprocess
-import sys
 import threading
 import time
 import tomllib
@@ -17,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 from distributed import Client, LocalCluster
 from distributed.comm.core import CommClosedError
@@ -147,20 +147,21 @@ def test_a_scheduler_that_went_away_is_told_in_words(status: str, error: OSError
 
 
 def test_a_cluster_that_does_not_close_is_not_waited_for_without_end() -> None:
-    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    """Its workers are ended, and its nannies start no others."""
+    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL)
 
     def close(timeout: float) -> None:
         raise TimeoutError
 
-    nannies = {0: SimpleNamespace(process=SimpleNamespace(pid=worker.pid)), 1: SimpleNamespace(process=None)}
-    cluster: Any = SimpleNamespace(workers=nannies, close=close)
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(cluster, "close", close)
         with embedded_module.closed_in_time(cluster) as found:
-            assert found is cluster
-            assert worker.poll() is None
-        assert worker.wait(30) != 0
-    finally:
-        worker.kill()
+            processes = set(psutil.Process().children())
+            workers = [psutil.Process(nanny.pid) for nanny in found.workers.values()]
+        assert not psutil.wait_procs(workers, 30)[1]
+    time.sleep(1)
+    assert set(psutil.Process().children()) <= processes
+    cluster.close()
 
 
 def test_workers_of_one_machine_may_have_limits_of_their_own() -> None:

@@ -13,6 +13,7 @@ from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.plan import Plan, Rate, Todo, tile_edge
 from cksc_dist.dist.sample import average, sample_rate, sample_with_threads
 from cksc_dist.dist.tile_work import compute_values
+from cksc_dist.errors import StoreAwayError, StoreError
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid
@@ -138,11 +139,12 @@ def test_the_average_of_workers() -> None:
     assert average([Rate(1.0, 4.0, 0.5), Rate(3.0, 2.0, 1.5)]) == Rate(2.0, 3.0, 1.0)
 
 
-def test_a_store_that_refuses_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [PermissionError("read-only"), StoreError("read-only"), StoreAwayError("no keys")])
+def test_a_store_that_refuses_to_be_written(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     series = stored(tmp_path / "store", made_series(20))
 
     def refuse(*_: Any) -> None:
-        raise PermissionError("read-only")
+        raise error
 
     monkeypatch.setattr(Folder, "write", refuse)
     assert sample_rate(series, plan_of(series)).write_seconds > 0

@@ -192,6 +192,22 @@ def test_code_that_a_killed_process_left_is_removed_by_the_next(tmp_path: Path) 
             process.communicate()
 
 
+def test_code_can_be_sent_where_files_cannot_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(38, "Function not implemented")
+
+    left = tmp_path / "made_up-sent-abc-longlong"
+    left.mkdir()
+    os.utime(left, (0, 0))
+    monkeypatch.setattr("fcntl.flock", flock)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    ship._unpack("made_up", {"made_up/__init__.py": b""}, "abc")
+    assert Path(sys.path[0]).parent == tmp_path
+    assert (Path(sys.path[0]) / "made_up/__init__.py").exists()
+    assert left.exists()  # whether it is somebody's cannot be told
+
+
 RECEIVED = (
     "import sys; sys.modules['cksc_dist'] = None; import pickle, time; "
     "unpack, given = pickle.load(sys.stdin.buffer); unpack(*given); import made_up; "

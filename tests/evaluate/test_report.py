@@ -37,7 +37,6 @@ from cksc_dist.models.training import train
 from cksc_dist.spec import DistanceSpec, ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.local_files import replacing
-from cksc_dist.store.table_files import record_table
 from tests.small_stores import flip_bit
 
 SERIAL = RunSpec(executor="serial")
@@ -309,9 +308,7 @@ def test_a_small_p_value_is_not_called_zero(store: Path) -> None:
     other = next(name for name in METHODS_RUN if name != table.attrs["best"])
     table.p_value.loc[{"method": other}] = 1e-9
     table.p_corrected.loc[{"method": other}] = 2e-4
-    shutil.rmtree(store / "results" / "first")
-    table.to_zarr(store, group="results/first", consolidated=False, mode="a", zarr_format=3)
-    record_table(Folder(store), "first")
+    write_table(Folder(store), "first", table)
     rows = {row[0]: row for row in Read(write_report(store, store / "r.html", name="first").read_text()).rows[:5]}
     assert rows[METHODS[other].title][-2:] == ["worse, p < 0.001", "< 0.001"]
 

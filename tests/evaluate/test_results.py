@@ -20,7 +20,8 @@ from cksc_dist.errors import SmallClassWarning, StoreError
 from cksc_dist.evaluate import KernelChoices, Protocol, SplitRows, evaluate, protocol_tasks, run_fits
 from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, sweep
 from cksc_dist.evaluate.fits import write_table
-from cksc_dist.evaluate.results import find_evaluations
+from cksc_dist.evaluate.report import write_report
+from cksc_dist.evaluate.results import find_evaluations, told_by_table
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
@@ -159,3 +160,30 @@ def test_a_damaged_table_says_what_to_do_and_a_damaged_model_does_not_stop_a_rep
     with pytest.raises(StoreError, match=r"results/evaluation is damaged \(.*\); remove it, and run the evaluation ag"):
         find_evaluations(Folder(store))
     assert files_below(store) == before
+
+
+def test_memory_that_runs_out_is_no_damage_of_a_table(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def open_zarr(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(xr, "open_zarr", open_zarr)
+    with pytest.raises(MemoryError):
+        find_evaluations(Folder(store))
+
+
+@pytest.mark.parametrize("lacks", ["written", "random_state", "title"])
+def test_a_table_that_does_not_hold_together_is_named(
+    lacks: str, store: Path, made: tuple[Path, xr.Dataset], tmp_path: Path
+) -> None:
+    write_table(Folder(store), "mine", made[1].assign_attrs({"written": 1.0, lacks: "?"} | {"name": "mine"}))
+    if lacks == "title":
+        crafted = made[1].copy()
+        del crafted.attrs["title"]
+        write_table(Folder(store), "mine", crafted.assign_attrs(name="mine"))
+    with pytest.raises(StoreError, match=r"results/mine does not hold together \(\w+: .*\); remove it, and run"):
+        write_report(store, tmp_path / "r.html", name="mine")
+
+
+def test_a_library_that_is_missing_is_no_fault_of_a_table(tmp_path: Path) -> None:
+    with pytest.raises(ImportError), told_by_table(Folder(tmp_path), "mine"):
+        raise ImportError("No module named 'matplotlib'")

@@ -32,7 +32,7 @@ from cksc_dist.dist.status import store_status
 from cksc_dist.dist.verify import verify
 from cksc_dist.dist.verify_files import verify_files
 from cksc_dist.evaluate.protocol import Protocol, evaluate
-from cksc_dist.evaluate.results import find_evaluations, told_by_tables
+from cksc_dist.evaluate.results import find_evaluations, told_by_table
 from cksc_dist.evaluate.tables import comparison
 from cksc_dist.io import read, write_npz
 from cksc_dist.io.fetch import fetch
@@ -189,12 +189,19 @@ ODD: tuple[NDArray[Any], ...] = (
         np.array([[0, 2, 5]]),
         np.zeros((5, 2), np.float16),
     ),
-    *(np.array(["x" * 5000, "y"]), np.array(["", ""]), np.zeros((1, 1, 1, 1)), np.array([5, 0]), np.array([0, 0, 5])),
+    *(
+        np.array(["x" * 5000, "y"]),
+        np.array(["", ""]),
+        np.zeros((1, 1, 1, 1)),
+        np.array([5, 0]),
+        np.array([0, 0, 5]),
+    ),
     *(
         np.zeros((5, 2), "V8"),
         np.asfortranarray(np.ones((5, 2))),
         np.array([2**63], np.uint64),
         np.array(["a", "b", "c"]),
+        np.empty(0, "U200"),
     ),
 )
 HEADER_TOKENS = (
@@ -851,8 +858,8 @@ class Evaluated(Stored):
         if rng.random() < 0.3:
             verify_files(folder)
             return True
-        with told_by_tables(folder):  # as a report does
-            for found in find_evaluations(folder):
+        for found in find_evaluations(folder):
+            with told_by_table(folder, found.name):  # as a report does
                 comparison(found.table)
         return True
 

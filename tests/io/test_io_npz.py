@@ -145,6 +145,18 @@ def test_damaged_archives(file: Path) -> None:
             read_npz(file)
 
 
+def test_what_a_library_quotes_of_a_file_is_cut(file: Path) -> None:
+    """Of a damaged archive, Python's own error quotes as long a name as the file says it has."""
+    np.savez(file, X=np.zeros((2000, 3)), y=np.arange(2000))
+    content = bytearray(file.read_bytes())
+    content[26:28] = (30_000).to_bytes(2, "little")  # length of the first name
+    file.write_bytes(content)
+    with pytest.raises(ReadError, match="cannot be read as arrays") as told:
+        read_npz(file)
+    assert len(str(told.value)) < 1000
+    assert "...); object arrays are refused; an .npz file" in str(told.value)
+
+
 def test_a_huge_declared_shape(file: Path) -> None:
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**12, 10**3)})

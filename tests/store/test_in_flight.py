@@ -78,10 +78,14 @@ def test_a_store_is_given_back_after_the_last_write(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("first_fails_others_are_slow", ["/zarr.json"], indirect=True)
 @pytest.mark.usefixtures("first_fails_others_are_slow")
-def test_half_a_model_is_removed_after_the_last_write(tmp_path: Path) -> None:
+@pytest.mark.parametrize("relative", [False, True])
+def test_half_a_model_is_removed_after_the_last_write(
+    relative: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     data = made_series(6)
     model = CKSC(sparsity=2, kernel="dtw", random_state=0).fit(data, data.labels)
     with pytest.raises(Exception, match="make room"):
-        model.save(tmp_path / "m")
+        model.save("m" if relative else tmp_path / "m")
     time.sleep(0.7)
     assert not files(tmp_path)

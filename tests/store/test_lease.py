@@ -539,3 +539,17 @@ def test_a_lock_of_no_process_is_damaged(folder: Folder, process: int, quick: No
     assert holder(folder) is None
     with Lease(folder, "ingest"):
         pass
+
+
+def test_whoever_interrupts_the_wait_for_writes_gives_the_store_back(
+    folder: Folder, quick: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def settle(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lease_module, "settle", settle)
+    with pytest.raises(KeyboardInterrupt), Lease(folder, "distances"):
+        raise KeyboardInterrupt
+    assert folder.read(KEY) is None
+    with Lease(folder, "append"):
+        pass

@@ -416,3 +416,11 @@ def test_a_store_of_another_version_is_refused_by_both_numbers(folder: Folder) -
     for use in (open_series, lambda folder: write_series(folder, made()), lambda folder: append_series(folder, made())):
         with pytest.raises(StoreError, match=words):
             use(folder)
+
+
+def test_ids_that_are_no_text_are_named(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a store has them that no release wrote, with right digests."""
+    write_series(folder, made(3))
+    monkeypatch.setattr(series_files.StoredSeries, "_whole", lambda _, __, n: np.arange(n))
+    with pytest.raises(StoreError, match=r"series/row.* \(it holds no text\)"):
+        _ = open_series(folder).ids
