@@ -283,5 +283,7 @@ class RunSpec:
         for name in ("workers", "memory"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name))
+        if "@" in (self.scheduler or ""):  # addresses are printed; Dask knows no passwords
+            raise InputError("the address of the scheduler holds a name or password; give it as tcp://HOST:PORT")
         if self.scheduler is not None and self.executor not in ("auto", "dask"):
             raise InputError(f"executor={self.executor!r} uses no scheduler; leave one of the two out")

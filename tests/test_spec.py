@@ -164,6 +164,11 @@ def test_specs_cannot_be_changed() -> None:
             {"executor": "threads", "scheduler": "tcp://a:1"},
             r"executor='threads' uses no scheduler; leave",
         ),
+        (
+            RunSpec,
+            {"scheduler": "tcp://me:secret@a:1"},
+            r"^the address of the scheduler holds a name or password; give",
+        ),
         (RunSpec, {"executor": "serial", "scheduler": "tcp://a:1"}, r"executor='serial' uses no scheduler; leave"),
         (KernelSpec, {"bandwidth": "avg"}, r"bandwidth='avg': must be one of 'mean', 'median', 'paper', 'squares'$"),
         (KernelSpec, {"bandwidth": 0}, r"bandwidth=0: must be a number in \(0, 1e\+300\]$"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import sys
@@ -78,7 +79,7 @@ def predict(
         for block in blocks:
             if stream is not None:
                 records = [_record(series, i, explanation) for i, explanation in enumerate(block, len(labels))]
-                _put(stream, json_file or "", "".join(_json_line(record) for record in records))
+                _put(stream, json_file or "", "".join(_json_line(record, _is_narrow(stream)) for record in records))
             shown += block if explain or show_all else block[: SHOWN - len(shown)]
             labels += [str(explanation.label) for explanation in block]
     _print_decisions(screen, series, shown)
@@ -120,9 +121,14 @@ def _json_stream(json_file: str | None) -> AbstractContextManager[TextIO | None]
     return replacing(Path(json_file))
 
 
-def _json_line(record: dict[str, Any]) -> str:
+def _is_narrow(stream: TextIO) -> bool:
+    """Tell whether a stream lacks letters: JSON has its own way to spell them."""
+    return not codecs.lookup(stream.encoding or "utf-8").name.startswith("utf")
+
+
+def _json_line(record: dict[str, Any], narrow: bool = False) -> str:
     """Return a record as a line of JSON, which leaves some controls of terminals as they are."""
-    text = json.dumps(record, ensure_ascii=False)
+    text = json.dumps(record, ensure_ascii=narrow)
     return re.sub("[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -19,32 +20,44 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
 
+ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # which Windows lacks
+
+
 class Terminated(KeyboardInterrupt):
     """Somebody asks the process to end, as batch systems do before they kill it; tidied up as after Ctrl-C."""
+
+    def __init__(self, number: int = signal.SIGTERM) -> None:
+        self.signal = number
 
 
 def exit_code(interrupt: KeyboardInterrupt) -> int:
     """Return the exit code of a process that was asked to end."""
-    return 128 + signal.SIGTERM if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
+    return 128 + interrupt.signal if isinstance(interrupt, Terminated) else EXIT_INTERRUPTED
 
 
 @contextmanager
 def prepared() -> Iterator[None]:
-    """Have somewhere to print to, and hear SIGTERM."""
+    """Have somewhere to print to, in whatever letters it takes, and hear signals that end a process."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started the process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  as long as the process
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # labels and ids may have letters that it lacks
 
-    def terminate(*_: Any) -> None:
-        raise Terminated
+    def terminate(number: int, _: Any) -> None:
+        raise Terminated(number)
 
-    mine = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, terminate) if mine else None
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        # a batch system asks to end before it kills, and a terminal that is closed hangs up
+        for number in ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
+                before[number] = signal.signal(number, terminate)
     try:
         yield
     finally:
-        if mine:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def in_words(error: Exception) -> str:

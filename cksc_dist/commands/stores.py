@@ -29,7 +29,7 @@ from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease, silence
 from cksc_dist.store.ledger import Ledger
-from cksc_dist.store.matrix import describe
+from cksc_dist.store.matrix import describe, going_on
 from cksc_dist.store.matrix_files import find_matrices
 from cksc_dist.store.metadata import ensure_recorded, restore_metadata
 from cksc_dist.store.series_files import StoredSeries, open_series
@@ -174,7 +174,7 @@ def _status_rows(matrix: MatrixStatus, store: str) -> list[tuple[str, str]]:
         eta = f", ETA {in_time(matrix.eta)}" if matrix.eta is not None else ""
         rows.append(("now", f"{in_units(matrix.pairs_per_second)}pairs/s by {len(matrix.workers)} workers{eta}"))
     elif matrix.done < matrix.tiles:
-        rows.append(("missing", f"{matrix.tiles - matrix.done:,} tiles; go on with: cksc distances {store}"))
+        rows.append(("missing", f"{matrix.tiles - matrix.done:,} tiles; go on with: {going_on(matrix.spec, store)}"))
     rows.append(("open with", f'xr.open_zarr("{store}", group="{matrix.group}", consolidated=False)'))
     return rows
 
@@ -246,7 +246,7 @@ def _print_verdict(screen: Screen, verdict: Verdict) -> None:
     if verdict.axes:
         screen.line(f"  damaged axes: {', '.join(verdict.axes)}")
     if verdict.missing:
-        screen.line(f"  {verdict.missing:,} tiles are not computed yet: cksc distances goes on with them")
+        screen.line(f"  {verdict.missing:,} tiles are not computed yet")
 
 
 def append(store: str, sources: Sequence[Path], reader_options: Mapping[str, Any], run: RunSpec) -> None:

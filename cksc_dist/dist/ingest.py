@@ -96,8 +96,13 @@ def _holds(old: StoredSeries, data: SeriesSet) -> bool:
         (old.n, old.dims) == (len(data), data.dims)
         and np.array_equal(old.digests, series_digests(data))
         and old.ids.tolist() == data.ids.tolist()
-        and old.labels.tolist() == data.labels.tolist()
+        and _same_labels(old.labels, data.labels)
     )
+
+
+def _same_labels(old: NDArray[Any], new: NDArray[Any]) -> bool:
+    """Tell whether labels are the same; whole numbers may be of any width, but 0 is not False."""
+    return (old.dtype.kind == "b") == (new.dtype.kind == "b") and old.tolist() == new.tolist()
 
 
 def ingest_distances(
@@ -165,7 +170,7 @@ def _holds_rows(folder: Folder, labels: NDArray[Any], ids: NDArray[np.str_]) -> 
     """Tell whether a store has just these names, and no series."""
     try:
         found = open_series(folder) if is_store(folder) else None
-        same = found is not None and not found.dims and found.labels.tolist() == labels.tolist()
+        same = found is not None and not found.dims and _same_labels(found.labels, labels)
         if found is None or not same or found.ids.tolist() != ids.tolist():
             return False
     except StoreError:
@@ -279,7 +284,7 @@ def append(
         if tail >= 0 and series.ids[tail:].tolist() == data.ids.tolist():
             if not np.array_equal(series.digests[tail:], series_digests(data)):
                 raise InputError(f"{data.name}: these ids are in {folder.url} already, with other values")
-            if series.labels[tail:].tolist() != data.labels.tolist():
+            if not _same_labels(series.labels[tail:], data.labels):
                 raise InputError(f"{data.name}: these ids are in {folder.url} already, with other labels")
             before = tail
             ensure_recorded(folder, GROUP)

@@ -44,7 +44,7 @@ def learn_delta(matrix: DistanceMatrix, rows: Index, kernel: KernelSpec, executo
     blocks = len(row_blocks(rows, matrix.tile_edge))
     # the first blocks have the most tiles: dealt out like cards
     hands = min(blocks, 4 * executor.slots)
-    about = (matrix.folder.url, matrix.fingerprint, matrix.series.state)
+    about = (matrix.folder.url, matrix.fingerprint, matrix.state)
     tasks = [SumTask(*about, rows, tuple(range(hand, blocks, hands)), kernel.bandwidth) for hand in range(hands)]
     parts = results(executor, sum_blocks, tasks, "bandwidth")
     return delta_of_mean((value for part in parts for value in part), len(rows), kernel)
@@ -129,7 +129,7 @@ def _write(
     rows_of_tiles = 1 if copy.n == len(matrix) else 4
     height = min(at_most, max(1, rows_of_tiles * -(-len(copy.edges) // blocks)))
     tasks = [
-        BandTask(matrix.folder.url, matrix.series.state, copy.key, copy.id, missing[part[0]], missing[part[1] - 1] + 1)
+        BandTask(matrix.folder.url, matrix.state, copy.key, copy.id, missing[part[0]], missing[part[1] - 1] + 1)
         for run in _runs(missing)
         for part in _bands(run, height)
     ]

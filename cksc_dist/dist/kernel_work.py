@@ -51,12 +51,12 @@ Index = NDArray[np.int64]
 
 @lru_cache(maxsize=4)
 def _matrix(url: str, fingerprint: str, state: str) -> DistanceMatrix:
-    """Return a matrix as a worker keeps it open; ``state`` tells when its series are others."""
+    """Return a matrix as a worker keeps it open; ``state`` tells when it is another."""
     folder = Folder(url)
-    series = open_series(folder)
-    if series.state != state:
-        raise StoreError(f"{url}: the series have changed since the training began; run the command again")
-    return DistanceMatrix(open_files(folder, fingerprint), series)
+    matrix = DistanceMatrix(open_files(folder, fingerprint), open_series(folder))
+    if matrix.state != state:
+        raise StoreError(f"{url}: series or distances have changed since the training began; run the command again")
+    return matrix
 
 
 @lru_cache(maxsize=2)  # small ones are kept in memory

@@ -227,7 +227,7 @@ class Folder:
         """Return all files below a key, named from there, with their sizes; empty where there are none."""
         if self.local is not None:
             found = {}
-            for name in _names_below(self.local / key):
+            for name in _names_below(self.local / key, _raise):
                 with suppress(FileNotFoundError):  # renamed or removed meanwhile
                     found[name] = os.path.getsize(self.local / key / name)
             return found
@@ -335,9 +335,15 @@ def local_path(url: str | Path) -> Path | None:
     return Path(url2pathname(slash + path))
 
 
-def _names_below(top: Path) -> Iterator[str]:
-    """Give the names of all files below a folder, as they are from there."""
-    for folder, _, names in os.walk(top):
+def _raise(error: OSError) -> None:
+    """Say that a folder cannot be read; one that is not there, or went meanwhile, has no files."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError):
+        raise error
+
+
+def _names_below(top: Path, onerror: Callable[[OSError], None] | None = None) -> Iterator[str]:
+    """Give the names of all files below a folder, as they are from there; folders that cannot be read have none."""
+    for folder, _, names in os.walk(top, onerror=onerror):
         below = os.path.relpath(folder, top).replace(os.sep, "/")
         for name in names:
             yield name if below == "." else f"{below}/{name}"

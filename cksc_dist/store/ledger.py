@@ -153,6 +153,10 @@ class Ledger:
         self._marks: set[str] = set()
         """Marks whose entries are here but not yet in the collected file."""
 
+    def collected(self) -> bytes | None:
+        """Return all collected entries as they are stored, to see whether they are still the same."""
+        return self._folder.read(f"{self._top}/tiles.json")
+
     def load(self) -> Ledger:
         """Read what is there."""
         # marks first: one that is collected meanwhile is in the file that is read after them

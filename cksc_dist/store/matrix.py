@@ -22,7 +22,7 @@ from cksc_dist.store.ledger import Blocks, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, damaged_axes, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
-__all__ = ["DistanceMatrix", "count_missing", "open_matrix"]
+__all__ = ["DistanceMatrix", "count_missing", "going_on", "open_matrix"]
 
 
 def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
@@ -63,8 +63,8 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
         name = min(unfinished, key=lambda each: unfinished[each])
         raise StoreError(
             f"{where}: matrix {name} is not finished, {unfinished[name]:,} of "
-            f"{Grid(series.n, found[name].grid.edge).tiles:,} tiles are missing; compute them with: cksc distances "
-            f"{folder.url}"
+            f"{Grid(series.n, found[name].grid.edge).tiles:,} tiles are missing; compute them with: "
+            f"{going_on(found[name].spec, folder.url)}"
         )
     raise StoreError(f"{where} has no such matrix; compute one with: cksc distances {folder.url}")
 
@@ -101,6 +101,18 @@ def describe(spec: DistanceSpec) -> str:
     return " ".join([spec.metric, *words])
 
 
+def going_on(spec: DistanceSpec, store: str) -> str:
+    """Return the command that computes what is missing of a matrix; one of other settings goes on by a repair.
+
+    Examples
+    --------
+    >>> going_on(DistanceSpec(), "a.zarr"), going_on(DistanceSpec(window=0.1), "a.zarr")
+    ('cksc distances a.zarr', 'cksc verify a.zarr --repair')
+    """
+    plain = spec.resolved() == DistanceSpec().resolved()
+    return f"cksc distances {store}" if plain else f"cksc verify {store} --repair"
+
+
 class DistanceMatrix:
     """A finished matrix in a store; nothing is read before it is asked for.
 
@@ -114,6 +126,8 @@ class DistanceMatrix:
 
     def __init__(self, files: MatrixFiles, series: StoredSeries) -> None:
         self._files, self._series = files, series
+        self._ledger = Ledger(files.folder, files.fingerprint)
+        self._seen, self._values = self._ready_values()
 
     def __repr__(self) -> str:
         n = self.shape[0]
@@ -164,16 +178,23 @@ class DistanceMatrix:
         """One name for each row."""
         return self._series.ids
 
-    def values_digest(self) -> str:
-        """Return a digest of all distances where they came ready; otherwise nothing, because the series decide them."""
+    def _ready_values(self) -> tuple[bytes | None, str]:
+        """Return the ledger and a digest of all distances where they came ready; the series decide all others."""
         if self.spec.metric != "external":
-            return ""
-        entries = Ledger(self.folder, self.fingerprint).load().entries
-        return hashlib.sha256(repr([(tile, entries[tile].checksum) for tile in sorted(entries)]).encode()).hexdigest()
+            return None, ""
+        seen = self._ledger.collected()
+        entries = self._ledger.load().entries
+        content = repr([(tile, entries[tile].checksum) for tile in sorted(entries)]).encode()
+        return seen, hashlib.sha256(content).hexdigest()
+
+    @property
+    def state(self) -> str:
+        """A digest of all that the distances depend on."""
+        return self.series.state + self._values[:16]
 
     def kernel_key(self, rows: NDArray[np.int64], kernel: KernelSpec) -> str:
         """Return the name that a kernel copy of these rows has."""
-        return copy_key(self.fingerprint, self.series.digests, rows, kernel, self.values_digest())
+        return copy_key(self.fingerprint, self.series.digests, rows, kernel, self._values)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -198,22 +219,37 @@ class DistanceMatrix:
         return positions
 
     def _read(self, rows: slice | NDArray[np.int64], columns: slice | NDArray[np.int64]) -> NDArray[Any]:
-        array = self._files.array
         if isinstance(rows, slice) and isinstance(columns, slice):
-            return self._checked(lambda: array[rows, columns])
-        return self._checked(lambda: array.oindex[rows, columns])
+            return self._checked(lambda: self._files.array[rows, columns])
+        return self._checked(lambda: self._files.array.oindex[rows, columns])
 
     def _checked(self, read: Callable[[], Any]) -> NDArray[Any]:
         """Return what is read, or say that a chunk of it is damaged or lost (a lost one would read as NaN)."""
         url = self._files.folder.url
         try:
-            values = np.asarray(read())
-            if not np.isnan(values).any():
-                return values
-            how = "it is lost"
-        except (ValueError, RuntimeError) as error:
-            how = str(error)
+            values, how = np.asarray(read()), "it is lost"
+        except (ValueError, RuntimeError, FileNotFoundError) as error:
+            values, how = None, brief(error)
+        self._check_unchanged()
+        if values is not None and not np.isnan(values).any():
+            return values
         raise StoreError(f"a chunk of {url}/{self.group} is damaged ({how}); mend it with: cksc verify {url} --repair")
+
+    def _check_unchanged(self) -> None:
+        """Raise a StoreError if what was just read may be distances of others: nobody who reads holds a store.
+
+        Whoever changes distances changes the series first or, where they came ready, the ledger.
+        """
+        same = self._series.still()
+        if same and self._values and self._ledger.collected() != self._seen:
+            seen, values = self._ready_values()
+            same = values == self._values
+            self._seen = seen if same else self._seen
+        if not same:
+            raise StoreError(
+                f"{self._files.folder.url}: another command has changed series or distances meanwhile; run this one "
+                "again, or open the matrix again"
+            )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the whole matrix, in memory."""
@@ -237,6 +273,7 @@ class DistanceMatrix:
         """Return the distances as a lazy xarray.DataArray with ids and labels on its axes."""
         import xarray as xr
 
+        self._check_unchanged()
         bad = damaged_axes(self._files, self._series)
         if bad:
             url = self._files.folder.url

@@ -242,7 +242,42 @@ class StoredSeries:
     def _listed(self) -> dict[str, list[int]]:
         return {}
 
+    def still(self) -> bool:
+        """Tell whether these are still the first series of the store: others may take their place, or come after them.
+
+        Cheap enough to be asked after each reading of what belongs to them.
+        """
+        commit = self.folder.read(f"{GROUP}/zarr.json")
+        if commit is None:
+            return False
+        if commit != self._seen.get("commit"):
+            try:
+                now = open_series(self.folder)
+                if now.sha256 != self.sha256 and not self._begins(now):
+                    return False
+            except StoreError:  # they are being written
+                return False
+            if self.folder.read(f"{GROUP}/zarr.json") == commit:
+                self._seen["commit"] = commit
+        return True
+
+    @cached_property
+    def _seen(self) -> dict[str, bytes]:
+        """The commit that was last found to be of these series."""
+        return {}
+
+    def _begins(self, now: StoredSeries) -> bool:
+        """Tell whether other series begin with these."""
+        known = {"digest": now.digests, "label": now.labels, "row": now.ids}
+        return now.n > self.n and all(
+            _array_digest(array[: self.n]) == self.sha256.get(name) for name, array in known.items()
+        )
+
     def _damaged(self, name: str, how: str) -> StoreError:
+        if not self.still():
+            return StoreError(
+                f"{self.folder.url}: another command has changed the series meanwhile; run this one again"
+            )
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
             return StoreError(
                 f"the metadata of {self.folder.url}/{GROUP}/{name} is damaged ({how}); mend it with: cksc verify "

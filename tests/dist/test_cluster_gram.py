@@ -342,7 +342,7 @@ def test_a_copy_that_another_training_writes_is_waited_for(
 
 def test_a_copy_that_was_made_anew_is_not_taken_for_the_old_one(fresh: DistanceMatrix) -> None:
     copy = make_copy(fresh, ROWS, KernelSpec(), SerialExecutor(), Progress())
-    task = BandTask(fresh.folder.url, fresh.series.state, copy.key, copy.id, 0, 1)
+    task = BandTask(fresh.folder.url, fresh.state, copy.key, copy.id, 0, 1)
     assert write_band(task) == 1
     again = make_copy(fresh, ROWS, KernelSpec(), SerialExecutor(), Progress(), delta=2 * copy.delta, anew=True)
     assert again.id != copy.id

@@ -682,6 +682,7 @@ class Stored(Target):
             content = self.spoil_document(rng, content)
         else:
             content = spoil(rng, content, (b"[" * 5000, b'{"a":' * 3000, b"null", b"{}", b'"', b"1e999"))
+        (self.place / name).unlink(missing_ok=True)  # by now it may be a pipe, which would be waited for
         (self.place / name).write_bytes(content)
         return name
 
@@ -691,6 +692,7 @@ class Stored(Target):
         metadata, chunk = self.swollen[number]
         name = self.arrays[number % len(self.arrays)]
         about = self.place / name
+        about.unlink(missing_ok=True)
         about.write_text(json.dumps(metadata))
         shutil.rmtree(about.parent / "c", ignore_errors=True)
         if chunk is not None:
@@ -701,6 +703,7 @@ class Stored(Target):
         if copies is not None and rng.random() < 0.7:  # as whoever makes such a store would
             value = json.loads(copies)["value"]
             value[name] = about.read_text()
+            (self.place / "metadata.json").unlink(missing_ok=True)
             (self.place / "metadata.json").write_bytes(json_record(value))
         return name
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -17,13 +18,14 @@ import pytest
 
 from cksc_dist import CKSC, SeriesSet, load_model, open_matrix, pairwise_dtw
 from cksc_dist.cli import main
+from cksc_dist.commands.program import prepared
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest, ingest_distances
 from cksc_dist.errors import InputError, StoreError
 from cksc_dist.io import make_gestures, write_npz
 from cksc_dist.maths import code_cache
 from cksc_dist.models.training import train
-from cksc_dist.spec import ModelSpec
+from cksc_dist.spec import DistanceSpec, ModelSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.lease import Lease
 from cksc_dist.store.matrix_files import MatrixFiles, find_matrices
@@ -241,6 +243,35 @@ def test_a_copy_that_another_training_drops_is_told(place: Path) -> None:
         copy.strip(0, 4)
 
 
+def test_hanging_up_is_not_heard_where_nohup_says_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with prepared():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_letters_that_a_stream_lacks_are_spelt_out(encoding: str, tmp_path: Path) -> None:
+    data = SeriesSet.from_list(np.random.default_rng(0).random((8, 3, 1)), ["ü", "😀"] * 4, [f"ж{i}" for i in range(8)])
+    write_npz(tmp_path / "d.npz", data)
+    CKSC(sparsity=2, kernel="dtw", random_state=0).fit(data, data.labels).save(tmp_path / "m")
+
+    def said(*words: str) -> str:
+        ran = subprocess.run(
+            [*COMMAND, *words], cwd=tmp_path, capture_output=True, env=os.environ | {"PYTHONIOENCODING": encoding}
+        )
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout.decode(encoding)
+
+    assert r"\U0001f600" in said("info", "d.npz")
+    assert r"\U0001f600" in said("ingest", "d.npz", "s.zarr")
+    told = [json.loads(line) for line in said("predict", "m", "s.zarr", "--json", "-", "--workers", "1").splitlines()]
+    assert [(each["id"], each["true_label"]) for each in told] == list(zip(data.ids, data.labels, strict=True))
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_closed_stream_is_no_trouble(place: Path, stream: str) -> None:
     number = {"stdout": 1, "stderr": 2}[stream]
@@ -250,12 +281,13 @@ def test_a_closed_stream_is_no_trouble(place: Path, stream: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_request_to_end_is_heard(place: Path, start: Starter) -> None:
-    """Batch systems send SIGTERM before they kill: the lock is given back, and workers end."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_request_to_end_is_heard(number: signal.Signals, place: Path, start: Starter) -> None:
+    """Batch systems send SIGTERM before they kill, closed terminals hang up: the lock is given back, workers end."""
     run = start.cksc("distances", str(place / "store"), "--window", "2", "--executor", "dask", "--workers", "2")
     wait_until(lambda: "timing a sample" in run.output or "dashboard" in run.output, "a run at work")
-    run.process.send_signal(signal.SIGTERM)
-    assert run.wait() == 128 + signal.SIGTERM
+    run.process.send_signal(number)
+    assert run.wait() == 128 + number
     assert "interrupted; what is done in a store is kept" in run.output
     assert "Traceback" not in run.output
     assert not (place / "store" / "lock.json").exists()
@@ -323,3 +355,26 @@ def test_python_without_assertions_works_or_is_told(place: Path) -> None:
 def test_a_store_that_is_held_is_not_repaired(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Lease(Folder(place / "store"), "distances"):
         assert "is being written by process" in refused(capsys, "verify", place / "store", "--repair")
+
+
+def test_whole_numbers_are_not_taken_for_truth(tmp_path: Path) -> None:
+    values, numbers = np.random.default_rng(0).random((4, 3, 1)), np.array([0, 1, 1, 0])
+    ingest(SeriesSet.from_list(values, numbers), tmp_path / "s.zarr")
+    assert not ingest(SeriesSet.from_list(values, numbers.astype(np.int8)), tmp_path / "s.zarr")  # just these
+    with pytest.raises(StoreError, match="holds other series"):
+        ingest(SeriesSet.from_list(values, numbers.astype(bool)), tmp_path / "s.zarr")
+
+
+def test_a_matrix_of_other_settings_is_not_said_to_go_on_by_a_command_that_leaves_it_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "s.zarr"
+    ingest(made_series(8), store)
+    compute_distances(store, DistanceSpec(window=0.5))
+    ingest(made_series(8, seed=1), store, replace=True)
+    assert main(["status", str(store)]) == 0
+    assert f"go on with: cksc verify {store} --repair" in capsys.readouterr().out
+    with pytest.raises(StoreError, match=r"compute them with: cksc verify .* --repair"):
+        open_matrix(store)
+    assert main(["verify", str(store), "--repair"]) == 0
+    open_matrix(store)

@@ -317,6 +317,29 @@ def test_a_permission_that_is_lost_on_the_way(template: Path, expected: Callable
         assert content(store) == wanted
 
 
+@needs_root
+@pytest.mark.parametrize("closed", ["series", "distances", "ledger"])
+def test_what_cannot_be_read_is_not_said_to_be_well(
+    closed: str, template: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="cksc-permission-") as top:
+        os.chmod(top, 0o755)
+        store = Path(shutil.copytree(template / "series", Path(top) / "store"))
+        compute_distances(store, run=SERIAL)
+        (store / "models" / "m" / "gram").mkdir(parents=True)
+        for path in (store, *store.rglob("*")):
+            os.chown(path, 65534, 65534)
+        for folder in (store / closed, store / "models" / "m"):
+            folder.chmod(0)
+            os.seteuid(65534)
+            try:
+                assert main(["verify", str(store)]) == 2
+            finally:
+                os.seteuid(0)
+            assert "Permission denied" in capsys.readouterr().err
+            folder.chmod(0o700)
+
+
 # stores of other versions
 
 

@@ -1,0 +1,143 @@
+"""A store whose series or distances another command replaces while they are read: never a number of a mixture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cksc_dist import open_matrix, pairwise_dtw
+from cksc_dist.dist.distances import compute_distances
+from cksc_dist.dist.ingest import append, ingest, ingest_distances
+from cksc_dist.errors import StoreError
+from cksc_dist.models.training import held_out_accuracy, train
+from cksc_dist.series import SeriesSet
+from cksc_dist.spec import ModelSpec, RunSpec
+from cksc_dist.store.folder import Folder
+from cksc_dist.store.matrix import DistanceMatrix
+from cksc_dist.store.series_files import open_series
+from tests.small_stores import files_below, made_series, small_tiles
+
+SERIAL = RunSpec(executor="serial")
+N = 40
+DATA = made_series(N)
+OTHER = SeriesSet(-3.0 * DATA.values[::-1], DATA.offsets, DATA.labels, DATA.ids, DATA.name)
+"""The same names, labels and lengths."""
+CHANGED = "another command has changed series or distances meanwhile|have changed since the training began"
+
+
+def put(store: Path, data: SeriesSet, ready: bool) -> None:
+    """Put series and their distances into a store, in the place of others."""
+    if ready:
+        distances = np.asarray(pairwise_dtw(data))
+        ingest_distances(distances, store, labels=data.labels, ids=data.ids, replace=True)
+    else:
+        ingest(data, store, replace=True)
+        compute_distances(store, run=SERIAL)
+
+
+@pytest.fixture(autouse=True)
+def many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_tiles(monkeypatch)
+
+
+@pytest.fixture(params=[False, True], ids=["computed", "ready"])
+def ready(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def store(tmp_path: Path, ready: bool) -> Path:
+    put(tmp_path / "s.zarr", DATA, ready)
+    return tmp_path / "s.zarr"
+
+
+READINGS: dict[str, Callable[[DistanceMatrix], object]] = {
+    "an entry": lambda matrix: matrix[0, 1],
+    "rows": lambda matrix: matrix[[3, 5]],
+    "all": np.asarray,
+    "a tile": lambda matrix: matrix.tile((0, 0)),
+    "xarray": lambda matrix: matrix.to_xarray(),
+    "a kernel": lambda matrix: matrix.kernel(range(10)),
+}
+
+
+@pytest.mark.parametrize("reading", READINGS)
+def test_an_open_matrix_is_never_that_of_others(reading: str, store: Path, ready: bool) -> None:
+    matrix = open_matrix(store)
+    READINGS[reading](matrix)
+    put(store, OTHER, ready)
+    with pytest.raises(StoreError, match=CHANGED):
+        READINGS[reading](matrix)
+    READINGS[reading](open_matrix(store))
+    put(store, DATA, ready)
+    READINGS[reading](matrix)
+
+
+def test_series_without_distances_yet_are_others_as_well(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix, series = open_matrix(store), open_series(Folder(store))
+    ingest(OTHER, store, replace=True)
+    with pytest.raises(StoreError, match=CHANGED):
+        matrix[0, 1]
+    with pytest.raises(StoreError, match=r"another command has changed the series meanwhile; run this one again"):
+        series.load()
+
+
+def test_series_that_are_added_change_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix = open_matrix(store)
+    before = matrix[:, :]
+    more = made_series(N + 5)
+    append(store, SeriesSet.from_list(more.series[N:], more.labels[N:], more.ids[N:].tolist()), SERIAL)
+    np.testing.assert_array_equal(matrix[:, :], before)
+    assert len(open_matrix(store)) == N + 5
+
+
+@pytest.mark.filterwarnings("ignore:J still changed")
+@pytest.mark.parametrize("place", ["memory", "disk"])
+@pytest.mark.parametrize("at", [0, 6])
+def test_training_keeps_nothing_of_a_store_that_was_replaced_meanwhile(
+    place: Any, at: int, store: Path, ready: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = ModelSpec(sparsity=2, max_iter=3)
+    real, readings = DistanceMatrix._checked, []
+
+    def replaced_at_one(self: DistanceMatrix, read: Callable[[], Any]) -> Any:
+        def meanwhile() -> Any:
+            readings.append(1)
+            if len(readings) == at + 1:
+                put(store, OTHER, ready)
+            return read()
+
+        return real(self, meanwhile)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DistanceMatrix, "_checked", replaced_at_one)
+        with pytest.raises(StoreError, match=CHANGED):
+            train(store, tmp_path / "m", spec=spec, place=place, run=RunSpec(executor="serial", workers=1))
+    assert not (tmp_path / "m").exists()
+    put(store, DATA, ready)
+    train(store, tmp_path / "m", spec=spec, place=place, run=SERIAL)
+    put(tmp_path / "fresh" / "s.zarr", DATA, ready)
+    train(tmp_path / "fresh" / "s.zarr", tmp_path / "fresh" / "m", spec=spec, place="memory", run=SERIAL)
+    assert arrays(tmp_path / "m") == arrays(tmp_path / "fresh" / "m")
+
+
+def arrays(model: Path) -> dict[str, bytes]:
+    return {name: content for name, content in files_below(model).items() if re.search("/c/|/c$", name)}
+
+
+def test_accuracy_on_rows_that_were_replaced_is_not_told(store: Path, ready: bool, tmp_path: Path) -> None:
+    matrix, rows = open_matrix(store), np.arange(N // 2)
+    found = train(store, tmp_path / "m", spec=ModelSpec(sparsity=2), rows=rows, run=SERIAL)
+    assert 0 <= held_out_accuracy(found.model, matrix, rows, rows + N // 2) <= 1
+    put(store, OTHER, ready)
+    with pytest.raises(StoreError, match=CHANGED):
+        held_out_accuracy(found.model, matrix, rows, rows + N // 2)
