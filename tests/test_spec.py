@@ -167,7 +167,7 @@ def test_specs_cannot_be_changed() -> None:
         (
             RunSpec,
             {"scheduler": "tcp://me:secret@a:1"},
-            r"^the address of the scheduler holds a name or password; give",
+            r"^the address of the scheduler holds a name or pass",
         ),
         (RunSpec, {"executor": "serial", "scheduler": "tcp://a:1"}, r"executor='serial' uses no scheduler; leave"),
         (KernelSpec, {"bandwidth": "avg"}, r"bandwidth='avg': must be one of 'mean', 'median', 'paper', 'squares'$"),

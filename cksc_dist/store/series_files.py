@@ -245,7 +245,7 @@ class StoredSeries:
     def still(self) -> bool:
         """Tell whether these are still the first series of the store: others may take their place, or come after them.
 
-        Cheap enough to be asked after each reading of what belongs to them.
+        Cheap enough to be asked after each reading of what belongs to them. Labels and names may be others.
         """
         commit = self.folder.read(f"{GROUP}/zarr.json")
         if commit is None:
@@ -253,7 +253,7 @@ class StoredSeries:
         if commit != self._seen.get("commit"):
             try:
                 now = open_series(self.folder)
-                if now.sha256 != self.sha256 and not self._begins(now):
+                if now.n < self.n or _array_digest(now.digests[: self.n]) != self.sha256.get("digest"):
                     return False
             except StoreError:  # they are being written
                 return False
@@ -266,15 +266,15 @@ class StoredSeries:
         """The commit that was last found to be of these series."""
         return {}
 
-    def _begins(self, now: StoredSeries) -> bool:
-        """Tell whether other series begin with these."""
-        known = {"digest": now.digests, "label": now.labels, "row": now.ids}
-        return now.n > self.n and all(
-            _array_digest(array[: self.n]) == self.sha256.get(name) for name, array in known.items()
-        )
+    def _is_changed(self) -> bool:
+        """Tell whether another command has written anything since these series were opened."""
+        try:
+            return open_series(self.folder).sha256 != self.sha256
+        except StoreError:
+            return True
 
     def _damaged(self, name: str, how: str) -> StoreError:
-        if not self.still():
+        if self._is_changed():
             return StoreError(
                 f"{self.folder.url}: another command has changed the series meanwhile; run this one again"
             )

@@ -362,7 +362,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
 
 def test_series_that_changed_meanwhile_are_told(fresh: DistanceMatrix) -> None:
     copy = make_copy(fresh, ROWS, KernelSpec(), SerialExecutor(), Progress())
-    with pytest.raises(StoreError, match="the series have changed since the training began; run the command again"):
+    with pytest.raises(StoreError, match="series or distances have changed since the training began; run the"):
         write_band(BandTask(fresh.folder.url, "another state", copy.key, copy.id, 0, 1))
 
 

@@ -89,6 +89,18 @@ def test_series_without_distances_yet_are_others_as_well(tmp_path: Path) -> None
         series.load()
 
 
+def test_other_labels_change_no_distance(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix = open_matrix(store)
+    before = matrix[:, :]
+    put(store, SeriesSet(DATA.values, DATA.offsets, DATA.labels[::-1], DATA.ids, DATA.name), False)
+    np.testing.assert_array_equal(matrix[:, :], before)
+    with pytest.raises(StoreError, match="another command has changed the series meanwhile"):
+        _ = matrix.labels  # those that are read now are others than those of its time
+    assert open_matrix(store).labels.tolist() == DATA.labels[::-1].tolist()
+
+
 def test_series_that_are_added_change_nothing(tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     put(store, DATA, False)
