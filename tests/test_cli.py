@@ -434,3 +434,12 @@ def test_sparkline_is_the_mean_of_the_frames_of_a_letter() -> None:
     assert sparkline(np.array([0.0, 0.0, 8.0, 8.0]), 2, 0.0, 8.0) == "▁█"
     assert sparkline(np.array([0.0, 8.0]), 1, 0.0, 8.0) == "▅"
     assert sparkline(np.array([3.0, 3.0]), 2, 3.0, 3.0) == "▅▅"
+
+
+def test_the_package_is_a_program() -> None:
+    words = [
+        subprocess.run([sys.executable, "-m", name, "--help"], capture_output=True, text=True, check=True).stdout
+        for name in ("cksc_dist", "cksc_dist.cli")
+    ]
+    assert words[0] == words[1]
+    assert words[0].startswith("usage: cksc ")

@@ -31,9 +31,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluate": BASE | {"maths", "store", "dist", "models"},
     "commands": BASE | {"maths", "store", "dist", "models", "evaluate", "io"},
     "cli": BASE | {"maths", "store", "dist", "models", "evaluate", "io", "commands"},
+    "__main__": BASE | {"cli"},
     "__init__": BASE | {"maths", "store", "models"},
 }
-TOP = {"cli", "commands"}
+TOP = {"__main__", "cli", "commands"}
 CLUSTER = {"dask", "distributed", "bokeh"}
 STORAGE = {"zarr", "xarray"}
 LEARNING = {"sklearn"}
@@ -50,7 +51,7 @@ MUST_NOT_IMPORT: dict[str, set[str]] = {
     "io": CLUSTER | STORAGE | LEARNING,
     "store": CLUSTER | LEARNING,
     "dist": set(),
-} | {part: CLUSTER for part in ("models", "evaluate", "commands", "cli", "__init__")}
+} | {part: CLUSTER for part in ("models", "evaluate", "commands", "cli", "__init__", "__main__")}
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 

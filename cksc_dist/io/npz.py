@@ -35,6 +35,8 @@ def _load(path: Path) -> dict[str, NDArray[Any]]:
             arrays, found = load_npz(handle, _KEYS)
     except ReadError:
         raise
+    except PermissionError as error:
+        raise ReadError(path, f"cannot be opened: {error.strerror}; check the path and its permissions") from error
     except (ValueError, OSError, MemoryError) as error:
         raise ReadError(
             path,

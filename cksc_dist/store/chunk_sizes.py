@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from cksc_dist.arrays import MOST_EMPTY, places
 
-__all__ = ["Chunks", "check_chunk", "check_held", "chunks_of", "taken"]
+__all__ = ["Chunks", "check_chunk", "check_held", "chunk_count", "chunks_of", "taken"]
 
 SMALL = 2**25
 """What takes less memory may be packed as well as can be."""
@@ -115,6 +115,17 @@ def _told_by_zstd(head: bytes) -> int:
     if not width:
         return 2**63  # it does not say, and may be as large as it likes
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
+
+
+def chunk_count(shape: Sequence[int], chunks: Sequence[int]) -> int:
+    """Return how many chunks an array of some shape has.
+
+    Examples
+    --------
+    >>> chunk_count((8, 3), (5, 5)), chunk_count((0, 3), (5, 5))
+    (2, 0)
+    """
+    return math.prod(-(-side // chunk) for side, chunk in zip(shape, chunks, strict=True))
 
 
 def taken(array: Any, begin: int = 0, end: int | None = None) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import StoreError, brief
 from cksc_dist.spec import DistanceSpec, fingerprint
+from cksc_dist.store.chunk_sizes import chunk_count
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.layout import DAMAGE, check_store, compressors
@@ -27,7 +28,7 @@ from cksc_dist.store.metadata import (
     record_metadata,
     recorded_metadata,
 )
-from cksc_dist.store.series_files import StoredSeries, write_array
+from cksc_dist.store.series_files import MOST_LEFT, StoredSeries, write_array
 
 __all__ = [
     "MatrixFiles",
@@ -194,6 +195,12 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     if whole and not damaged_axes(files, series):
         ensure_recorded(files.folder, files.group)
         return files
+    beyond = chunk_count(distance.shape, distance.chunks) - chunk_count((series.n, series.n), distance.chunks)
+    if beyond > MOST_LEFT and beyond > MOST_LEFT + len(files.present()):  # Zarr asks for each that it cuts off
+        raise StoreError(
+            f"{files.folder.url}/{files.group} is damaged: it has {distance.shape[0]:,} rows for {series.n:,} series, "
+            "and not the files of so many; ingest the series into a new store"
+        )
     forget_metadata(files.folder, files.group)
     _write_axes(group, series)
     distance.resize((series.n, series.n))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.errors import InputError, NoSeriesError, StoreError, brief
 from cksc_dist.series import Ragged, SeriesSet, check_width, label_array
-from cksc_dist.store.chunk_sizes import check_held, taken
+from cksc_dist.store.chunk_sizes import check_held, chunk_count, taken
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import CHUNK_BYTES, DAMAGE, check_store, compressors, create_root
 from cksc_dist.store.metadata import (
@@ -37,6 +37,8 @@ GROUP = "series"
 DIGEST_BYTES = 16
 TEXT_CHUNK = 2**14
 CHECK_ROWS = 4096
+MOST_LEFT = 2**14
+"""Chunks that a killed writer may have left beyond the commit; one append does not bring more."""
 
 
 def _held() -> None:
@@ -171,8 +173,11 @@ def append_series(folder: Folder, data: SeriesSet, check_held: Callable[[], None
 
 def _check_appendable(old: StoredSeries, data: SeriesSet) -> None:
     old.check_values()
-    for name in ("values", "offsets", "digest", "label", "row"):
-        old._read(name, 0, 1)  # what cannot be opened is said before anything is changed
+    # what cannot be opened is said before anything is changed
+    lengths = {"values": old.frames, "offsets": old.n + 1, "digest": old.n, "label": old.n, "row": old.n}
+    for name, length in lengths.items():
+        old._read(name, 0, 1)
+        old.check_length(name, length)
     if data.dims != old.dims:
         raise InputError(
             f"{data.name} has {data.dims} dims, but the series of {old.folder.url} have {old.dims}; bring them to "
@@ -241,6 +246,13 @@ class StoredSeries:
     @cached_property
     def _listed(self) -> dict[str, list[int]]:
         return {}
+
+    def check_length(self, name: str, length: int) -> None:
+        """Raise a StoreError for an array far longer than what counts: Zarr asks for each chunk that it cuts off."""
+        array: Any = self._group[name]
+        beyond = chunk_count(array.shape, array.chunks) - chunk_count((length, *array.shape[1:]), array.chunks)
+        if beyond > MOST_LEFT:
+            raise self._damaged(name, f"it has room for {array.shape[0]:,}, and there are {length:,}")
 
     def still(self) -> bool:
         """Tell whether these are still the first series of the store: others may take their place, or come after them.

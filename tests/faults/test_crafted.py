@@ -15,15 +15,15 @@ import pytest
 from cksc_dist import CKSC, load_model
 from cksc_dist.cli import main
 from cksc_dist.dist.distances import compute_distances
-from cksc_dist.dist.ingest import ingest
+from cksc_dist.dist.ingest import append, ingest
 from cksc_dist.dist.verify_files import verify_files
-from cksc_dist.errors import ModelFileError
+from cksc_dist.errors import ModelFileError, StoreError
 from cksc_dist.spec import RunSpec
 from cksc_dist.store.folder import Folder, json_record
 from cksc_dist.store.manifest import listed_files
 from cksc_dist.store.model_files import _attributes_digest, _canonical
 from tests.memory import little_memory
-from tests.small_stores import made_series
+from tests.small_stores import files_below, made_series
 
 DATA = made_series(6)
 RECORD = {"training": "own", "number": 1, "crc32c": 5, "settings": {}}
@@ -173,3 +173,31 @@ def test_a_pipe_or_a_link_among_chunks_keeps_nobody_waiting(tmp_path: Path) -> N
     os.mkfifo(tmp_path / "c" / "pipe")
     (tmp_path / "c" / "link").symlink_to(tmp_path / "nowhere")
     sync_tree(tmp_path)
+
+
+def lengthen(store: Path, key: str, side: int) -> None:
+    """Let an array say that it is longer than it is, and the copy of its metadata as well."""
+    about = store / key / "zarr.json"
+    metadata = json.loads(about.read_text())
+    about.write_text(json.dumps(metadata | {"shape": [side] * len(metadata["shape"])}))
+    copies = json.loads((store / "metadata.json").read_text())["value"]
+    write(store, "metadata.json", copies | {f"{key}/zarr.json": about.read_text()})
+
+
+@pytest.mark.parametrize("name", ["values", "offsets", "digest", "label", "row"])
+def test_series_are_not_added_to_arrays_that_are_far_too_long(name: str, store: Path) -> None:
+    """Zarr would ask for each of a million chunks whether it is there, to remove it."""
+    lengthen(store, f"series/{name}", 16 * 10**9)
+    before = files_below(store)
+    with pytest.raises(StoreError, match=rf"series/{name} is damaged"):
+        append(store, made_series(2, seed=1, prefix="t"))
+    assert files_below(store) == before
+
+
+def test_a_matrix_that_is_far_too_large_is_not_cut(store: Path) -> None:
+    (distance,) = store.glob("distances/*/distance")
+    lengthen(store, str(distance.relative_to(store)), 16 * 10**9)
+    before = files_below(store)
+    with pytest.raises(StoreError, match=r"distances/.* is damaged"):
+        compute_distances(store, run=RunSpec(executor="serial"))
+    assert files_below(store) == before

@@ -189,3 +189,13 @@ def test_very_many_arrays_are_not_all_named(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"holds the arrays 'n0', 'n1', .* and 2992 more;") as found:
         read_npz(tmp_path / "many.npz")
     assert len(str(found.value)) < 1000
+
+
+def test_a_file_that_may_not_be_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opener(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("cksc_dist.io.npz.plain_only", opener)
+    np.savez(file, X=np.zeros((2, 3)), y=np.arange(2))
+    with pytest.raises(ReadError, match="cannot be opened: Permission denied; check the path and its permissions"):
+        read_npz(file)
