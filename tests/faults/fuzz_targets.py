@@ -978,7 +978,7 @@ class CommandLine(Target):
         ),
         *(
             "--from",
-            "file:///nothing",
+            "file:///proc/nothing",
             "ftp://x",
             "http://[",
             "nosuch://x/y",
