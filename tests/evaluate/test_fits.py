@@ -655,7 +655,7 @@ def test_what_is_kept_is_not_read_again(store: Path, monkeypatch: pytest.MonkeyP
     ingest(changed(DATA, 3), store, replace=True)
     compute_distances(store, run=SERIAL)
     np.testing.assert_array_equal(kept.distances(train, test)[0], known)
-    with pytest.raises(StoreError, match="have changed since the work was planned"):
+    with pytest.raises(StoreError, match="another command has changed series or distances meanwhile"):
         read.distances(train, test)
 
 
