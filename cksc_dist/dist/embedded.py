@@ -8,13 +8,15 @@ import signal
 import socket
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
+from typing import Any
 
 import dask
 from distributed import LocalCluster
+from distributed.deploy.spec import SpecCluster
 
 from cksc_dist.dist.encryption import lacking_certificates
 from cksc_dist.errors import ClusterError
@@ -25,6 +27,9 @@ __all__ = ["closed_in_time", "local_cluster"]
 
 DASHBOARD_PORT = 8787
 
+UP_SECONDS = 60
+EACH_SECONDS = 5
+"""So long a cluster may take to start, for each of its workers; where one dies meanwhile, Dask may wait without end."""
 START_SECONDS = 30
 CLOSE_SECONDS = 30
 STARTS = 3
@@ -46,9 +51,9 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
     trouble = (RuntimeError, OSError, TimeoutError)
     for _ in range(STARTS - 1):
         with suppress(*trouble):
-            return _uninterrupted(lambda: _new_cluster(workers, limit))
+            return _started(lambda: _new_cluster(workers, limit), UP_SECONDS + workers * EACH_SECONDS)
     try:
-        return _uninterrupted(lambda: _new_cluster(workers, limit))
+        return _started(lambda: _new_cluster(workers, limit), UP_SECONDS + workers * EACH_SECONDS)
     except trouble as error:
         raise ClusterError(
             f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
@@ -82,11 +87,15 @@ def closed_in_time(cluster: LocalCluster) -> Iterator[LocalCluster]:
         try:
             cluster.close(timeout=CLOSE_SECONDS)
         except TimeoutError:
-            for nanny in nannies:
-                nanny.close_gracefully()  # it would start its worker anew
-                if nanny.process is not None and nanny.process.pid:
-                    with suppress(OSError):
-                        os.kill(nanny.process.pid, signal.SIGTERM)
+            _end_workers(nannies)
+
+
+def _end_workers(nannies: Iterable[Any]) -> None:
+    for nanny in nannies:
+        nanny.close_gracefully()  # it would start its worker anew
+        if nanny.process is not None and nanny.process.pid:
+            with suppress(OSError):
+                os.kill(nanny.process.pid, signal.SIGTERM)
 
 
 def _protocol() -> str | None:
@@ -94,12 +103,15 @@ def _protocol() -> str | None:
     return "tls://" if dask.config.get("distributed.comm.require-encryption", None) else None
 
 
-def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
+def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
     """Start a cluster in a thread of its own; whoever interrupts meanwhile is heard once it can be closed.
 
-    Signals come to the main thread. Dask cannot close what is half started, and would say so in tracebacks at the end.
+    One that is not up after so many seconds is given up. Signals come to the main thread. Dask cannot close what is
+    half started, and would say so in tracebacks at the end.
     """
     started: Future[LocalCluster] = Future()
+    given_up = threading.Event()
+    others = set(SpecCluster._instances)
 
     def run() -> None:
         # for what is started from here: Ctrl-C goes to all processes of a terminal, and this one ends its workers; once
@@ -108,13 +120,22 @@ def _uninterrupted(start: Callable[[], LocalCluster]) -> LocalCluster:
             resource_tracker.ensure_running()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            started.set_result(start())
+            cluster = start()
+            if given_up.is_set():
+                cluster.close(timeout=CLOSE_SECONDS)
+            started.set_result(cluster)
         except BaseException as error:
             started.set_exception(error)
 
     threading.Thread(target=run, name="cksc-cluster", daemon=True).start()
     try:
-        return started.result()
+        return started.result(timeout=seconds)
+    except TimeoutError:
+        if not started.done():
+            given_up.set()
+            for cluster in set(SpecCluster._instances) - others:
+                _end_workers(list(cluster._created))
+        raise
     except KeyboardInterrupt:
         with suppress(Exception):
             started.result(timeout=START_SECONDS).close(timeout=START_SECONDS)

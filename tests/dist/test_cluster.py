@@ -146,6 +146,27 @@ def test_a_scheduler_that_went_away_is_told_in_words(status: str, error: OSError
         raise error
 
 
+def test_a_cluster_that_does_not_start_is_given_up_and_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Dask leaves it, in some versions, where a worker dies before it has said that it is there."""
+    released, closed, tries = threading.Event(), threading.Event(), []
+    late: Any = SimpleNamespace(close=lambda timeout: closed.set())
+    good: Any = object()
+
+    def new_cluster(*_: object) -> Any:
+        tries.append(1)
+        if len(tries) > 1:
+            return good
+        released.wait(30)
+        return late
+
+    monkeypatch.setattr(embedded_module, "_new_cluster", new_cluster)
+    monkeypatch.setattr(embedded_module, "UP_SECONDS", 0.2)
+    monkeypatch.setattr(embedded_module, "EACH_SECONDS", 0)
+    assert embedded_module.local_cluster(2, None) is good
+    released.set()
+    assert closed.wait(30)  # it came after all
+
+
 def test_a_cluster_that_does_not_close_is_not_waited_for_without_end() -> None:
     """Its workers are ended, and its nannies start no others."""
     cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL)
