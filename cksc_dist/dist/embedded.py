@@ -48,12 +48,12 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
             f"Dask's setting distributed.comm.require-encryption wants TLS, {lacking}, or unset "
             "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"
         )
-    trouble = (RuntimeError, OSError, TimeoutError)
+    trouble, seconds = (RuntimeError, OSError, TimeoutError), UP_SECONDS + workers * EACH_SECONDS
     for _ in range(STARTS - 1):
         with suppress(*trouble):
-            return _started(lambda: _new_cluster(workers, limit), UP_SECONDS + workers * EACH_SECONDS)
+            return _started(lambda: _new_cluster(workers, limit), seconds)
     try:
-        return _started(lambda: _new_cluster(workers, limit), UP_SECONDS + workers * EACH_SECONDS)
+        return _started(lambda: _new_cluster(workers, limit), seconds)
     except trouble as error:
         raise ClusterError(
             f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
@@ -131,11 +131,12 @@ def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
     try:
         return started.result(timeout=seconds)
     except TimeoutError:
-        if not started.done():
-            given_up.set()
-            for cluster in set(SpecCluster._instances) - others:
-                _end_workers(list(cluster._created))
-        raise
+        if started.done():  # Dask's own
+            raise
+        given_up.set()
+        for cluster in set(SpecCluster._instances) - others:
+            _end_workers(list(cluster._created))
+        raise TimeoutError(f"it was not up after {seconds:.0f} s") from None
     except KeyboardInterrupt:
         with suppress(Exception):
             started.result(timeout=START_SECONDS).close(timeout=START_SECONDS)
