@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import xarray as xr
 
@@ -17,16 +18,13 @@ from cksc_dist.errors import InputError
 from cksc_dist.evaluate.extras import ALPHAS, SPARSITIES, example_model, model_url, sweep
 from cksc_dist.evaluate.grids import KernelChoices
 from cksc_dist.evaluate.methods import METHODS
-from cksc_dist.evaluate.protocol import Protocol, evaluate
+from cksc_dist.evaluate.protocol import Protocol, evaluate, plan_evaluation
 from cksc_dist.evaluate.report import write_report
 from cksc_dist.evaluate.tables import comparison
 from cksc_dist.maths.threads import resolve_n_jobs
-from cksc_dist.series import check_labelled
 from cksc_dist.spec import ModelSpec, RunSpec
-from cksc_dist.store.folder import Folder
 from cksc_dist.store.local_files import check_output
 from cksc_dist.store.model_files import check_place
-from cksc_dist.store.series_files import open_series
 
 __all__ = ["SWEEPS", "compare", "method_names", "say_comparison"]
 
@@ -76,10 +74,14 @@ def compare(
     report
         Where the HTML file goes; None: no report.
     """
-    # before a cluster is started in vain
-    labels = open_series(Folder(store)).labels
-    check_labelled(labels)
-    protocol.splits(labels)
+    how: dict[str, Any] = {
+        "name": name,
+        "choices": choices,
+        "distances": distances,
+        "sparsity": sparsity,
+        "alpha": alpha,
+    }
+    plan_evaluation(store, methods, protocol, **how)  # before a cluster is started in vain
     if report is not None:
         check_output(report)
     if "cksc" in methods:
@@ -87,20 +89,7 @@ def compare(
     work, workers = watched(WorkScreen(screen)), run.workers or resolve_n_jobs(-1)
     with connected(run, workers) as client, work.on(client):
         screen.line(f"dashboard: {dashboard_of(client) or 'none (the scheduler has none)'}")
-        table = evaluate(
-            store,
-            methods,
-            protocol,
-            name=name,
-            title=title,
-            choices=choices,
-            distances=distances,
-            sparsity=sparsity,
-            alpha=alpha,
-            run=run,
-            progress=work,
-            client=client,
-        )
+        table = evaluate(store, methods, protocol, title=title, run=run, progress=work, client=client, **how)
         for axis in sweeps:
             values = SWEEPS[axis][::3] if protocol.quick else SWEEPS[axis]
             sweep(store, table, axis, values, run=run, progress=work, client=client)

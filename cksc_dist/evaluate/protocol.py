@@ -39,7 +39,7 @@ from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.series_files import open_series
 
-__all__ = ["Protocol", "evaluate", "needed_distances"]
+__all__ = ["Protocol", "evaluate", "needed_distances", "plan_evaluation"]
 
 Rows = NDArray[np.int64]
 
@@ -115,6 +115,46 @@ class Protocol:
         return found
 
 
+def plan_evaluation(
+    store: str | Path | Folder,
+    methods: Sequence[str],
+    protocol: Protocol,
+    *,
+    name: str,
+    choices: KernelChoices,
+    distances: str = "",
+    groups: Sequence[Sequence[int]] | None = None,
+    sparsity: int,
+    alpha: float,
+) -> tuple[dict[str, list[Point]], list[list[SplitRows]]]:
+    """Return the points that each method may have, and the folds of each split, of `evaluate` with these arguments.
+
+    All that can be told of them without any work is told here: a command asks before it starts a cluster.
+    """
+    check_name(name)
+    check_count("sparsity", sparsity)
+    for method in methods:
+        if method not in METHODS:
+            raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
+    if len(set(methods)) < len(methods) or not methods:
+        raise InputError(f"methods={list(methods)}: give at least one, each once")
+    if distances and choices.distances is not None:
+        raise InputError(f"distances={distances!r} names a ready matrix; give choices=KernelChoices(None) with it")
+    folder = Folder.of(store)
+    series = open_series(folder)
+    parts = groups if groups is not None else modalities(series.dim_names, series.dims)
+    own: dict[str, Any] = {"sparsity": sparsity, "alpha": alpha, "quick": protocol.quick}
+    grids = {method: grid_points(method, choices, parts, **own) for method in methods}
+    if not protocol.tune:
+        grids = {method: points[:1] for method, points in grids.items()}
+    check_labelled(series.labels)
+    splits = protocol.splits(series.labels)
+    _check_points(choices, grids)
+    if choices.distances is None:
+        open_matrix(folder.url, distances)
+    return grids, splits
+
+
 def evaluate(
     store: str | Path | Folder,
     methods: Sequence[str] = tuple(METHODS),
@@ -177,24 +217,17 @@ def evaluate(
     """
     begin = time.perf_counter()
     folder, progress = Folder.of(store), progress or Progress()
-    check_name(name)
-    check_count("sparsity", sparsity)
-    for method in methods:
-        if method not in METHODS:
-            raise InputError(f"method={method!r} is unknown; choose of {', '.join(METHODS)}")
-    if len(set(methods)) < len(methods) or not methods:
-        raise InputError(f"methods={list(methods)}: give at least one, each once")
-    if distances and choices.distances is not None:
-        raise InputError(f"distances={distances!r} names a ready matrix; give choices=KernelChoices(None) with it")
-    series = open_series(folder)
-    parts = groups if groups is not None else modalities(series.dim_names, series.dims)
-    own: dict[str, Any] = {"sparsity": sparsity, "alpha": alpha, "quick": protocol.quick}
-    grids = {method: grid_points(method, choices, parts, **own) for method in methods}
-    if not protocol.tune:
-        grids = {method: points[:1] for method, points in grids.items()}
-    check_labelled(series.labels)
-    splits = protocol.splits(series.labels)  # what cannot be split is told before anything is computed
-    _check_points(choices, grids)
+    grids, splits = plan_evaluation(
+        folder,
+        methods,
+        protocol,
+        name=name,
+        choices=choices,
+        distances=distances,
+        groups=groups,
+        sparsity=sparsity,
+        alpha=alpha,
+    )
     _compute(folder, _needed(choices, grids), run, progress, client)
     base = (
         open_matrix(folder.url, distances).fingerprint

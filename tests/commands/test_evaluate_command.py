@@ -59,6 +59,10 @@ def store(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "gestures.zarr"))
 
 
+NOBODY = ("--scheduler", "tcp://127.0.0.1:9")
+"""Where no scheduler answers: whoever asks it would say so."""
+
+
 def run(capsys: pytest.CaptureFixture[str], *arguments: object, code: int = 0) -> str:
     """Run the command, and return what it printed; of one that fails, what is on stderr."""
     capsys.readouterr()
@@ -244,27 +248,26 @@ def test_words_that_are_no_options(capsys: pytest.CaptureFixture[str], words: tu
         (("--method", "svm", "--window", "-1.5"), "window (as a fraction of the longer series)=-1.5: must be"),
         (("--method", "svm", "--test-size", "0.01"), "the 24 rows cannot be split with test_size=0.01"),
         (("--method", "svm", "--name", "a b"), "name='a b': must be letters, digits"),
+        (("--method", "svm", "--name", "../outside"), "name='../outside': must be letters, digits"),
+        (("--method", "svm", "--distances", "none"), "(distances none...) has no such matrix; compute one with"),
         (("--method", "cksc", "--alpha", "-1"), "alpha=-1.0: must be a number in [0, 1e+06]"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
-def test_options_that_cannot_be_leave_the_store_as_it_was(
-    template: Path, cluster: tuple[str, str], capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str
+def test_options_that_cannot_be_are_told_before_there_is_a_cluster(
+    template: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], text: str
 ) -> None:
     before = files_below(template)
-    said = run(capsys, template, *words, "--scheduler", cluster[0], code=2)
+    said = run(capsys, template, *words, *NOBODY, code=2)
     assert said.startswith("cksc: error: ")
     assert text in said
     assert files_below(template) == before
 
 
-def test_stores_that_cannot_be_evaluated(
-    tmp_path: Path, cluster: tuple[str, str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    address = ("--scheduler", cluster[0])
-    assert f"{tmp_path / 'absent'} is no store" in run(capsys, tmp_path / "absent", *address, code=2)
+def test_stores_that_cannot_be_evaluated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert f"{tmp_path / 'absent'} is no store" in run(capsys, tmp_path / "absent", *NOBODY, code=2)
     ingest(SeriesSet.from_list(DATA.series), tmp_path / "unlabelled.zarr")
-    said = run(capsys, tmp_path / "unlabelled.zarr", *address, code=2)
+    said = run(capsys, tmp_path / "unlabelled.zarr", *NOBODY, code=2)
     assert "rows have the label '?', which stands for an unknown one" in said
 
 
