@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 from cksc_dist.errors import EngineError
 from cksc_dist.maths.dtw_naive import window_frames
@@ -47,6 +47,13 @@ def _library() -> tuple[Any, Any]:
     if known != 5.0:
         raise EngineError(f"dtaidistance gives {known} for a distance of 5: its C library is broken; use engine='simd'")
     return dtw, dtw_ndim
+
+
+@cache
+def _openmp() -> ThreadpoolController:
+    """Return what sets the number of threads; looking for it takes longer than a distance."""
+    _library()  # is loaded, and with it what it runs on
+    return ThreadpoolController().select(user_api="openmp")
 
 
 def pairwise(a: Ragged, b: Ragged | None, spec: DistanceSpec, n_jobs: int | None) -> NDArray[Any]:
@@ -129,7 +136,7 @@ def _call(
 ) -> NDArray[np.float64]:
     (r0, r1), (c0, c1), _ = block
     # the number of OpenMP threads belongs to the process; the call holds Python's lock anyway
-    with _OPENMP, threadpool_limits(limits=jobs, user_api="openmp"):
+    with _OPENMP, _openmp().limit(limits=jobs):
         flat = module.distance_matrix_fast(
             series, block=block, compact=True, parallel=jobs > 1, window=window, **options
         )

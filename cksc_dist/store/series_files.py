@@ -227,9 +227,19 @@ class StoredSeries:
     def _group(self) -> zarr.Group:
         return zarr.open_group(self.folder.zarr(read_only=True), path=GROUP, mode="r")
 
+    def _array(self, name: str) -> Any:
+        """Return an array, whose metadata is read once: half of the time that a single series takes."""
+        if name not in self._arrays:
+            self._arrays[name] = self._group[name]
+        return self._arrays[name]
+
+    @cached_property
+    def _arrays(self) -> dict[str, Any]:
+        return {}
+
     def _read(self, name: str, begin: int, end: int) -> NDArray[Any]:
         try:
-            array: Any = self._group[name]
+            array = self._array(name)
             check_held(taken(array, begin, end), lambda: self._sizes(name))
             return np.asarray(array[begin:end])
         except (*DAMAGE, FileNotFoundError) as error:
@@ -249,7 +259,7 @@ class StoredSeries:
 
     def check_length(self, name: str, length: int) -> None:
         """Raise a StoreError for an array far longer than what counts: Zarr asks for each chunk that it cuts off."""
-        array: Any = self._group[name]
+        array = self._array(name)
         beyond = chunk_count(array.shape, array.chunks) - chunk_count((length, *array.shape[1:]), array.chunks)
         if beyond > MOST_LEFT:
             raise self._damaged(name, f"it has room for {array.shape[0]:,}, and there are {length:,}")
