@@ -11,8 +11,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
+from uuid import uuid4
 
 import dask
 from distributed import LocalCluster
@@ -29,10 +31,12 @@ DASHBOARD_PORT = 8787
 
 UP_SECONDS = 60
 EACH_SECONDS = 5
-"""So long a cluster may take to start, for each of its workers; where one dies meanwhile, Dask may wait without end."""
+"""So long a cluster may take to start, and so much longer for each of its workers; then it is given up and another one
+started: where a worker dies meanwhile, Dask may wait without end."""
 START_SECONDS = 30
 CLOSE_SECONDS = 30
 STARTS = 3
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # which Windows lacks
 
 _ONE_THREAD = {
     name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
@@ -51,9 +55,9 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
     trouble, seconds = (RuntimeError, OSError, TimeoutError), UP_SECONDS + workers * EACH_SECONDS
     for _ in range(STARTS - 1):
         with suppress(*trouble):
-            return _started(lambda: _new_cluster(workers, limit), seconds)
+            return _started(partial(_new_cluster, workers, limit), seconds)
     try:
-        return _started(lambda: _new_cluster(workers, limit), seconds)
+        return _started(partial(_new_cluster, workers, limit), seconds)
     except trouble as error:
         raise ClusterError(
             f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
@@ -61,10 +65,11 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
         ) from error
 
 
-def _new_cluster(workers: int, limit: int | None) -> LocalCluster:
+def _new_cluster(workers: int, limit: int | None, name: str) -> LocalCluster:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Port .* is already in use")
         return LocalCluster(
+            name=name,
             n_workers=workers,
             threads_per_worker=1,
             # more workers than cores share them, and seldom all need their most at the same time
@@ -95,7 +100,7 @@ def _end_workers(nannies: Iterable[Any]) -> None:
         nanny.close_gracefully()  # it would start its worker anew
         if nanny.process is not None and nanny.process.pid:
             with suppress(OSError):
-                os.kill(nanny.process.pid, signal.SIGTERM)
+                os.kill(nanny.process.pid, KILL)  # one that stands still would be waited for when this process ends
 
 
 def _protocol() -> str | None:
@@ -103,7 +108,7 @@ def _protocol() -> str | None:
     return "tls://" if dask.config.get("distributed.comm.require-encryption", None) else None
 
 
-def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
+def _started(start: Callable[[str], LocalCluster], seconds: float) -> LocalCluster:
     """Start a cluster in a thread of its own; whoever interrupts meanwhile is heard once it can be closed.
 
     One that is not up after so many seconds is given up. Signals come to the main thread. Dask cannot close what is
@@ -111,7 +116,7 @@ def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
     """
     started: Future[LocalCluster] = Future()
     given_up = threading.Event()
-    others = set(SpecCluster._instances)
+    name = f"cksc-{uuid4().hex}"
 
     def run() -> None:
         # for what is started from here: Ctrl-C goes to all processes of a terminal, and this one ends its workers; once
@@ -120,7 +125,7 @@ def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
             resource_tracker.ensure_running()
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            cluster = start()
+            cluster = start(name)
             if given_up.is_set():
                 cluster.close(timeout=CLOSE_SECONDS)
             started.set_result(cluster)
@@ -134,8 +139,10 @@ def _started(start: Callable[[], LocalCluster], seconds: float) -> LocalCluster:
         if started.done():  # Dask's own
             raise
         given_up.set()
-        for cluster in set(SpecCluster._instances) - others:
-            _end_workers(list(cluster._created))
+        for cluster in list(SpecCluster._instances):
+            if getattr(cluster, "name", None) == name:  # others may have clusters of their own
+                cluster.shutdown_on_close = False  # Dask would wait for it when this process ends
+                _end_workers(list(cluster._created))
         raise TimeoutError(f"it was not up after {seconds:.0f} s") from None
     except KeyboardInterrupt:
         with suppress(Exception):

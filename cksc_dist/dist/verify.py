@@ -28,7 +28,7 @@ __all__ = ["Verdict", "independent_engine", "verify"]
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
 
 KEPT = 64
-"""Series that are kept in memory: of a small store each is drawn several times, and may be long."""
+"""Series that are kept in memory: those of a small store are drawn several times. No more, because they may be long."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,10 @@ def verify(
     found = [files for name, files in there.items() if name.startswith(distances)]
     if distances and not found:
         raise StoreError(f"{folder.url} has no matrix {distances}...; it holds {', '.join(there) or 'none'}")
-    return files_at_fault, [_verify_matrix(files, series, sample, seed, progress) for files in found]
+    verdicts = [_verify_matrix(files, series, sample, seed, progress) for files in found]
+    if not series.still():
+        raise StoreError(f"{folder.url}: another command has changed the series meanwhile; run this one again")
+    return files_at_fault, verdicts
 
 
 def _verify_matrix(

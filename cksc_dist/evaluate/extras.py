@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import SmallClassWarning
 from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
+from cksc_dist.evaluate.fit_work import check_data
 from cksc_dist.evaluate.fits import run_fits, write_table
 from cksc_dist.evaluate.results import BELONGING
 from cksc_dist.models.training import Place, train
@@ -58,8 +59,16 @@ def sweep(
         grid=fixed,
         random_state=about["random_state"],
     )
-    found = {"distances": about["distances"], "run": run, "progress": progress, "client": client}
-    swept = run_fits(folder, tasks, name=f"{about['name']}-{axis}", **found)
+    swept = run_fits(
+        folder,
+        tasks,
+        name=f"{about['name']}-{axis}",
+        distances=about["distances"],
+        data=about["data"],
+        run=run,
+        progress=progress,
+        client=client,
+    )
     swept.attrs |= {name: about[name] for name in BELONGING}
     write_table(folder, f"{about['name']}-{axis}", swept)
     return swept
@@ -96,6 +105,7 @@ def example_model(
     chosen = json.loads(str(row.settings.values[int(row.chosen.values[0])]))
     distance = DistanceSpec(**{part.name: chosen[part.name] for part in fields(DistanceSpec) if part.name in chosen})
     matrices = about["distances"] if about.get("ready") else fingerprint(distance.resolved())
+    check_data(folder, about["distances"], about["data"])
     rows = SplitRows(about["random_state"], about["test_size"]).draw(open_matrix(folder.url, matrices).labels)[0]
     model = model_url(folder, about["name"])
     spec = ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen})

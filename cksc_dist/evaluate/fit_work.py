@@ -35,7 +35,7 @@ from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.series_files import open_series
 
-__all__ = ["MEASURES", "FitBatch", "FitFiles", "data_digest", "data_of", "run_batch"]
+__all__ = ["MEASURES", "FitBatch", "FitFiles", "check_data", "data_digest", "data_of", "run_batch"]
 
 MEASURES = {
     "accuracy": "share of test rows with the right label",
@@ -133,6 +133,12 @@ def data_digest(folder: Folder, fingerprint: str) -> str:
     return sha256("\n".join([fingerprint, series.state, series.sha256["label"], *tiles]).encode()).hexdigest()
 
 
+def check_data(folder: Folder, fingerprint: str, data: str) -> None:
+    """Raise a StoreError if `data_digest` says something else by now: nobody who reads holds a store."""
+    if data_digest(folder, fingerprint) != data:
+        raise StoreError(f"{folder.url}: series or distances have changed since the work was planned; run it again")
+
+
 @dataclass(frozen=True)
 class FitBatch:
     """Fits for one worker to run, one after the other.
@@ -190,10 +196,8 @@ class _Opened:
 
     def _check(self) -> None:
         """Raise a StoreError if what was read may be other data: the store is not held while fits run."""
-        folder = Folder(self._matrix.folder.url)
         # whoever changes a tile takes it out of the ledger first
-        if data_digest(folder, self._matrix.fingerprint) != self._data:
-            raise StoreError(f"{folder.url}: series or distances have changed since the work was planned; run it again")
+        check_data(Folder(self._matrix.folder.url), self._matrix.fingerprint, self._data)
 
     def distances(self, train: Rows, test: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the distances of training rows among themselves, and of test rows to them."""

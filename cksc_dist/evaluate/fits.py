@@ -27,7 +27,16 @@ from cksc_dist.dist.forecast import executor_kind, memory_of, workers_of
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.fit_tasks import ChosenRows, FitTask, SplitRows, key_of, rows_digest
-from cksc_dist.evaluate.fit_work import MEASURES, FitBatch, FitFiles, Measures, data_digest, data_of, run_batch
+from cksc_dist.evaluate.fit_work import (
+    MEASURES,
+    FitBatch,
+    FitFiles,
+    Measures,
+    check_data,
+    data_digest,
+    data_of,
+    run_batch,
+)
 from cksc_dist.spec import RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import check_store, compressors
@@ -52,6 +61,8 @@ ROOM_SHARE = 4
 """One part in so many of a worker's memory may hold distances."""
 ROOM = 2**30
 """The same in bytes, where nobody says what a worker has."""
+LONGEST_NAME = 100
+"""Letters of a name, of which files are called, with more behind it."""
 
 
 def run_fits(
@@ -60,6 +71,7 @@ def run_fits(
     *,
     name: str,
     distances: str = "",
+    data: str = "",
     run: RunSpec = RunSpec(),  # noqa: B008  frozen
     progress: Progress | None = None,
     client: Any = None,
@@ -76,6 +88,9 @@ def run_fits(
         What they are called together: results are kept under it, and the table is in the group ``results/<name>``.
     distances
         First letters of the fingerprint, where the store holds several finished matrices.
+    data
+        What `data_digest` says of it, where the fits are a part of something that is under way; then ``distances`` is
+        the whole fingerprint.
     run
         How to run; no value but the seconds depends on it.
     progress
@@ -110,6 +125,8 @@ def run_fits(
     check_name(name)
     axes = _axes(tasks)
     check_store(folder)
+    if data:
+        check_data(folder, distances, data)
     matrix = open_matrix(folder.url, distances)
     digests = _digests(folder, matrix.fingerprint, tasks)
     keys = _keys(tasks, matrix.labels, digests)
@@ -158,9 +175,10 @@ def _digests(folder: Folder, first: str, tasks: Sequence[FitTask]) -> tuple[tupl
 
 def check_name(name: str) -> None:
     """Raise an InputError unless fits can be kept under a name."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or len(name) > LONGEST_NAME:
         raise InputError(
-            f"name={name!r}: must be letters, digits, '-', '_' and '.', and begin with one of the first two"
+            f"name={name[: 2 * LONGEST_NAME]!r}: must be letters, digits, '-', '_' and '.', at most {LONGEST_NAME}, "
+            "and begin with one of the first two"
         )
 
 

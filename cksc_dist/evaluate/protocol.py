@@ -28,7 +28,7 @@ from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import InputError
 from cksc_dist.evaluate.choice import best_point
 from cksc_dist.evaluate.fit_tasks import FitTask, SplitRows
-from cksc_dist.evaluate.fit_work import MEASURES
+from cksc_dist.evaluate.fit_work import MEASURES, check_data, data_digest
 from cksc_dist.evaluate.fits import check_name, fit_results, run_fits, write_table
 from cksc_dist.evaluate.grids import KernelChoices, Point, grid_points, modalities
 from cksc_dist.evaluate.methods import METHODS
@@ -217,7 +217,7 @@ def evaluate(
     """
     begin = time.perf_counter()
     folder, progress = Folder.of(store), progress or Progress()
-    grids, splits = plan_evaluation(
+    grids, _ = plan_evaluation(
         folder,
         methods,
         protocol,
@@ -234,7 +234,10 @@ def evaluate(
         if choices.distances is None
         else fingerprint(choices.distances[0].resolved())
     )
-    settings: dict[str, Any] = {"distances": base, "run": run, "progress": progress, "client": client}
+    data = data_digest(folder, base)
+    # as they are now: it may have taken days until here
+    splits = protocol.splits(open_matrix(folder.url, base).labels)
+    settings: dict[str, Any] = {"distances": base, "data": data, "run": run, "progress": progress, "client": client}
     tuned = _tune(folder, grids, splits, f"{name}-tuning", settings) if protocol.tune else _untuned(grids, splits)
     chosen = xr.zeros_like(tuned.seconds, dtype=np.int64)
     for method, points in grids.items() if protocol.tune else ():
@@ -257,6 +260,7 @@ def evaluate(
         for at in [int(chosen.sel({"method": method}).values[split])]
     ]
     table = run_fits(folder, final, name=f"{name}-final", **settings)
+    check_data(folder, base, data)
     results = fit_results(folder, final, name=f"{name}-final", distances=base)
     labels = open_matrix(folder.url, base).labels
     table = table[list(MEASURES)].assign(
@@ -282,6 +286,7 @@ def evaluate(
         "sparsity": int(sparsity),
         "alpha": float(alpha),
         "distances": base,
+        "data": data,
         "ready": int(choices.distances is None),
         "smallest_class": min(_smallest_class(labels, task.rows) for task in final),
         "protocol": str(protocol),
@@ -289,6 +294,7 @@ def evaluate(
         "seconds": round(time.perf_counter() - begin, 1),
         "written": round(time.time(), 3),
     }
+    check_data(folder, base, data)
     write_table(folder, name, table)
     return table
 

@@ -24,7 +24,7 @@ from cksc_dist.store.table_files import check_table, check_table_size
 __all__ = ["Evaluation", "find_evaluations", "told_by_table"]
 
 SWEPT = ("alpha", "sparsity")
-BELONGING = ("random_state", "n_splits", "test_size", "sparsity", "alpha", "distances")
+BELONGING = ("random_state", "n_splits", "test_size", "sparsity", "alpha", "distances", "data")
 """Attributes of a table that a sweep has to share, but for what it goes over."""
 
 
@@ -137,7 +137,7 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
 
 def _belongs(swept: xr.Dataset, table: xr.Dataset, axis: str) -> bool:
     """Whether a sweep is of this evaluation, and not of an earlier one of the same name."""
-    alike = all(swept.attrs.get(name) == table.attrs[name] for name in BELONGING if name != axis)
+    alike = all(swept.attrs.get(name) == table.attrs.get(name) for name in BELONGING if name != axis)
     return alike and "accuracy" in swept and {axis, "split", "method"} <= set(swept.accuracy.dims)
 
 

@@ -116,6 +116,17 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def stamp(self, key: str) -> str | None:
+        """Return what is another whenever a file is written anew, without reading much; None where there is no file."""
+        if self.local is None:
+            content = self.read(key)  # a listing may be of earlier
+            return None if content is None else sha256(content).hexdigest()
+        with suppress(FileNotFoundError, NotADirectoryError), open_stored(self.local / key) as file:
+            # of an open file: behind a network, those of a path may be of earlier
+            now = os.fstat(file.fileno())
+            return f"{now.st_ino} {now.st_mtime_ns} {now.st_size}"
+        return None
+
     def read_range(self, key: str, start: int, count: int) -> bytes:
         """Return some bytes of a file; none or fewer where there are not as many."""
         if self.local is not None:

@@ -153,9 +153,9 @@ class Ledger:
         self._marks: set[str] = set()
         """Marks whose entries are here but not yet in the collected file."""
 
-    def collected(self) -> bytes | None:
-        """Return all collected entries as they are stored, to see whether they are still the same."""
-        return self._folder.read(f"{self._top}/tiles.json")
+    def stamp(self) -> str | None:
+        """Return what is another where a tile may be: whoever changes one takes it out of the collected file first."""
+        return self._folder.stamp(f"{self._top}/tiles.json")
 
     def load(self) -> Ledger:
         """Read what is there."""

@@ -18,11 +18,14 @@ from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.kernel_copy import copy_key
 from cksc_dist.store.kernel_view import KernelView, positions
 from cksc_dist.store.layout import DAMAGE
-from cksc_dist.store.ledger import Blocks, Ledger
+from cksc_dist.store.ledger import Blocks, Entry, Ledger
 from cksc_dist.store.matrix_files import MatrixFiles, damaged_axes, find_matrices
 from cksc_dist.store.series_files import StoredSeries, open_series
 
 __all__ = ["DistanceMatrix", "count_missing", "going_on", "open_matrix"]
+
+READINGS = 10
+"""So often rows are read while others write them anew."""
 
 
 def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
@@ -51,10 +54,11 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
     folder = Folder(store)
     series = open_series(folder)
     found = {name: files for name, files in find_matrices(folder).items() if name.startswith(distances)}
+    stamps = {name: Ledger(folder, name).stamp() for name in found}  # before it is read
     unfinished = {name: count_missing(files, series) for name, files in found.items()}
     finished = [name for name, missing in unfinished.items() if not missing]
     if len(finished) == 1:
-        return DistanceMatrix(found[finished[0]], series)
+        return DistanceMatrix(found[finished[0]], series, stamps[finished[0]])
     where = f"{folder.url}{f' (distances {distances}...)' if distances else ''}"
     if len(finished) > 1:
         listed = "\n".join(f"  {name}  {describe(found[name].spec)}" for name in finished)
@@ -113,6 +117,14 @@ def going_on(spec: DistanceSpec, store: str) -> str:
     return f"cksc distances {store}" if plain else f"cksc verify {store} --repair"
 
 
+def _digest(value: Any) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()
+
+
+def _values_digest(entries: dict[Tile, Entry]) -> str:
+    return _digest([(tile, entries[tile].checksum) for tile in sorted(entries)])
+
+
 class DistanceMatrix:
     """A finished matrix in a store; nothing is read before it is asked for.
 
@@ -122,12 +134,17 @@ class DistanceMatrix:
         The matrix.
     series
         The series that its rows are.
+    stamp
+        Of the ledger, when it was last found to vouch for all tiles.
     """
 
-    def __init__(self, files: MatrixFiles, series: StoredSeries) -> None:
+    def __init__(self, files: MatrixFiles, series: StoredSeries, stamp: str | None = "") -> None:
         self._files, self._series = files, series
         self._ledger = Ledger(files.folder, files.fingerprint)
-        self._seen, self._values = self._ready_values()
+        self._stamp, self._entries, self._values = stamp, "", ""
+        if self.spec.metric == "external":
+            self._stamp, entries = self._own_entries()
+            self._values = _values_digest(entries)
 
     def __repr__(self) -> str:
         n = self.shape[0]
@@ -178,15 +195,6 @@ class DistanceMatrix:
         """One name for each row."""
         return self._series.ids
 
-    def _ready_values(self) -> tuple[bytes | None, str]:
-        """Return the ledger and a digest of all distances where they came ready; the series decide all others."""
-        if self.spec.metric != "external":
-            return None, ""
-        seen = self._ledger.collected()
-        entries = self._ledger.load().entries
-        content = repr([(tile, entries[tile].checksum) for tile in sorted(entries)]).encode()
-        return seen, hashlib.sha256(content).hexdigest()
-
     @property
     def state(self) -> str:
         """A digest of all that the distances depend on."""
@@ -226,30 +234,61 @@ class DistanceMatrix:
     def _checked(self, read: Callable[[], Any]) -> NDArray[Any]:
         """Return what is read, or say that a chunk of it is damaged or lost (a lost one would read as NaN)."""
         url = self._files.folder.url
-        try:
-            values, how = np.asarray(read()), "it is lost"
-        except (ValueError, RuntimeError, FileNotFoundError) as error:
-            values, how = None, brief(error)
-        self._check_unchanged()
+        for _ in range(READINGS):
+            try:
+                values, how = np.asarray(read()), "it is lost"
+            except MemoryError:
+                raise
+            except (*DAMAGE, FileNotFoundError) as error:
+                values, how = None, brief(error)
+            if self._is_as_before():
+                break
+        else:
+            raise self._changed()
         if values is not None and not np.isnan(values).any():
             return values
         raise StoreError(f"a chunk of {url}/{self.group} is damaged ({how}); mend it with: cksc verify {url} --repair")
 
-    def _check_unchanged(self) -> None:
-        """Raise a StoreError if what was just read may be distances of others: nobody who reads holds a store.
+    def _is_as_before(self) -> bool:
+        """Tell whether no tile was written since this was last asked; nobody who reads holds a store.
 
-        Whoever changes distances changes the series first or, where they came ready, the ledger.
+        Where some were, and are what they should be, what was read just now may still be of a time in between. Where
+        they are distances of others, that is an error.
         """
-        same = self._series.still()
-        if same and self._values and self._ledger.collected() != self._seen:
-            seen, values = self._ready_values()
-            same = values == self._values
-            self._seen = seen if same else self._seen
-        if not same:
-            raise StoreError(
-                f"{self._files.folder.url}: another command has changed series or distances meanwhile; run this one "
-                "again, or open the matrix again"
-            )
+        if not self._series.still():
+            raise self._changed()
+        if self._ledger.stamp() == self._stamp:
+            return True
+        stamp, entries = self._own_entries()
+        if not self._vouches(entries):
+            raise self._changed()
+        before, self._entries = self._entries, _digest(sorted(entries.items()))
+        self._stamp = stamp
+        return self._entries == before
+
+    def _own_entries(self) -> tuple[str | None, dict[Tile, Entry]]:
+        """Return what the ledger tells of the tiles of this matrix, which may have become a larger one."""
+        stamp = self._ledger.stamp()  # before it is read
+        entries = self._ledger.load().entries
+        return stamp, {tile: entries[tile] for tile in self._files.grid.all_tiles() if tile in entries}
+
+    def _vouches(self, entries: dict[Tile, Entry]) -> bool:
+        """Tell whether entries are of the distances that this matrix was opened for."""
+        if self._values:
+            return _values_digest(entries) == self._values
+        series, grid = open_series(self._files.folder), self._files.grid
+        blocks = Blocks(Grid(series.n, grid.edge), series.digests)
+        for i, j in grid.all_tiles():
+            rows, columns = blocks.kept((i, j), entries.get((i, j)))
+            if rows < grid.size(i) or columns < grid.size(j):
+                return False
+        return True
+
+    def _changed(self) -> StoreError:
+        return StoreError(
+            f"{self._files.folder.url}: another command has changed series or distances meanwhile; run this one again, "
+            "or open the matrix again"
+        )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return the whole matrix, in memory."""
@@ -273,8 +312,10 @@ class DistanceMatrix:
         """Return the distances as a lazy xarray.DataArray with ids and labels on its axes."""
         import xarray as xr
 
-        self._check_unchanged()
+        self._is_as_before()
         bad = damaged_axes(self._files, self._series)
+        if bad:  # unless series were added since
+            bad = damaged_axes(self._files, open_series(self._files.folder))
         if bad:
             url = self._files.folder.url
             raise StoreError(
@@ -282,7 +323,7 @@ class DistanceMatrix:
             )
         try:
             data = xr.open_zarr(self._files.folder.zarr(read_only=True), group=self.group, consolidated=False)
-            return data["distance"]
+            return data["distance"][: len(self), : len(self)]
         except DAMAGE as error:
             url = self._files.folder.url
             raise StoreError(

@@ -196,11 +196,9 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
         ensure_recorded(files.folder, files.group)
         return files
     beyond = chunk_count(distance.shape, distance.chunks) - chunk_count((series.n, series.n), distance.chunks)
-    if beyond > MOST_LEFT and beyond > MOST_LEFT + len(files.present()):  # Zarr asks for each that it cuts off
-        raise StoreError(
-            f"{files.folder.url}/{files.group} is damaged: it has {distance.shape[0]:,} rows for {series.n:,} series, "
-            "and not the files of so many; ingest the series into a new store"
-        )
+    if beyond > MOST_LEFT and beyond > MOST_LEFT + len(files.present()):
+        # Zarr asks for each chunk that it cuts off, and most of them were never written
+        return create_matrix(files.folder, files.spec, series, files.grid.edge)
     forget_metadata(files.folder, files.group)
     _write_axes(group, series)
     distance.resize((series.n, series.n))

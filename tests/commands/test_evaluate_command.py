@@ -249,6 +249,7 @@ def test_words_that_are_no_options(capsys: pytest.CaptureFixture[str], words: tu
         (("--method", "svm", "--test-size", "0.01"), "the 24 rows cannot be split with test_size=0.01"),
         (("--method", "svm", "--name", "a b"), "name='a b': must be letters, digits"),
         (("--method", "svm", "--name", "../outside"), "name='../outside': must be letters, digits"),
+        (("--method", "svm", "--name", 101 * "x"), "'-', '_' and '.', at most 100, and begin with"),
         (("--method", "svm", "--distances", "none"), "(distances none...) has no such matrix; compute one with"),
         (("--method", "cksc", "--alpha", "-1"), "alpha=-1.0: must be a number in [0, 1e+06]"),
     ],

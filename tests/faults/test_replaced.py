@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,18 @@ import pytest
 from cksc_dist import open_matrix, pairwise_dtw
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest, ingest_distances
+from cksc_dist.dist.verify import verify
 from cksc_dist.errors import StoreError
+from cksc_dist.evaluate import protocol as protocol_module
+from cksc_dist.evaluate.extras import example_model, sweep
+from cksc_dist.evaluate.protocol import Protocol, evaluate
+from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.models.training import held_out_accuracy, train
 from cksc_dist.series import SeriesSet
 from cksc_dist.spec import ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import DistanceMatrix
-from cksc_dist.store.series_files import open_series
+from cksc_dist.store.series_files import StoredSeries, open_series
 from tests.small_stores import files_below, made_series, small_tiles
 
 SERIAL = RunSpec(executor="serial")
@@ -78,6 +84,88 @@ def test_an_open_matrix_is_never_that_of_others(reading: str, store: Path, ready
     READINGS[reading](matrix)
 
 
+def test_series_that_come_back_without_their_distances_have_none(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix, read = open_matrix(store), open_matrix(store)
+    right = read[:, :]
+    put(store, OTHER, False)
+    ingest(DATA, store, replace=True)  # and the tiles are still those of the others
+    for each in (matrix, read):
+        with pytest.raises(StoreError, match=CHANGED):
+            each[0, 1]
+    compute_distances(store, run=SERIAL)
+    for each in (matrix, read):
+        np.testing.assert_array_equal(each[:, :], right)
+
+
+def test_what_was_read_while_others_had_the_place_is_read_again(
+    store: Path, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matrix = open_matrix(store)
+    right, real, times = matrix[:, :], DistanceMatrix._checked, []
+
+    def others_for_a_moment(self: DistanceMatrix, read: Callable[[], Any]) -> Any:
+        def meanwhile() -> Any:
+            times.append(1)
+            if len(times) > 1:
+                return read()
+            put(store, OTHER, ready)
+            values = read()
+            put(store, DATA, ready)
+            return values
+
+        return real(self, meanwhile)
+
+    monkeypatch.setattr(DistanceMatrix, "_checked", others_for_a_moment)
+    np.testing.assert_array_equal(matrix[:, :], right)
+    assert len(times) == 2
+
+
+def test_a_matrix_that_is_written_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix = open_matrix(store)
+    array = matrix._files.array
+
+    class Busy:
+        def __getitem__(self, key: Any) -> Any:
+            shutil.rmtree(store / "ledger")
+            compute_distances(store, run=SERIAL)
+            return array[key]
+
+    monkeypatch.setitem(vars(matrix._files), "array", Busy())
+    with pytest.raises(StoreError, match=CHANGED):
+        matrix[0:1, 0:1]
+
+
+def test_a_matrix_of_fewer_series_or_none_is_told_in_words(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    matrix, other = open_matrix(store), open_matrix(store)
+    put(store, SeriesSet.from_list(DATA.series[:20], DATA.labels[:20], DATA.ids[:20].tolist()), False)
+    with pytest.raises(StoreError, match=CHANGED):
+        matrix[[30, 35]]
+    put(store, DATA, False)
+    shutil.rmtree(next(store.glob("distances/*/distance")))
+    with pytest.raises(StoreError, match="is damaged"):
+        other[[3, 5]]
+
+
+def test_verify_takes_nobody_else_s_series_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    real = StoredSeries.changed
+
+    def replaced_meanwhile(self: StoredSeries) -> list[int]:
+        put(store, OTHER, False)
+        return real(self)
+
+    monkeypatch.setattr(StoredSeries, "changed", replaced_meanwhile)
+    with pytest.raises(StoreError, match="another command has changed the series meanwhile; run this one again"):
+        verify(store)
+
+
 def test_series_without_distances_yet_are_others_as_well(tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     put(store, DATA, False)
@@ -109,6 +197,10 @@ def test_series_that_are_added_change_nothing(tmp_path: Path) -> None:
     more = made_series(N + 5)
     append(store, SeriesSet.from_list(more.series[N:], more.labels[N:], more.ids[N:].tolist()), SERIAL)
     np.testing.assert_array_equal(matrix[:, :], before)
+    lazy = matrix.to_xarray()
+    np.testing.assert_array_equal(lazy.values, before)
+    assert lazy["row"].values.tolist() == DATA.ids.tolist()
+    assert matrix.to_dask().shape == (N, N)
     assert len(open_matrix(store)) == N + 5
 
 
@@ -140,6 +232,74 @@ def test_training_keeps_nothing_of_a_store_that_was_replaced_meanwhile(
     put(tmp_path / "fresh" / "s.zarr", DATA, ready)
     train(tmp_path / "fresh" / "s.zarr", tmp_path / "fresh" / "m", spec=spec, place="memory", run=SERIAL)
     assert arrays(tmp_path / "m") == arrays(tmp_path / "fresh" / "m")
+
+
+@pytest.mark.filterwarnings("ignore:J still changed")
+@pytest.mark.parametrize("place", ["memory", "disk"])
+def test_training_keeps_nothing_of_others_who_had_the_place_for_a_while(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, store = ModelSpec(sparsity=2, max_iter=3), tmp_path / "s.zarr"
+    put(store, DATA, False)
+    real, readings = DistanceMatrix._checked, []
+
+    def replaced_at_one(self: DistanceMatrix, read: Callable[[], Any]) -> Any:
+        readings.append(1)
+        if len(readings) == 3:
+            put(store, OTHER, False)
+            ingest(DATA, store, replace=True)
+        return real(self, read)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DistanceMatrix, "_checked", replaced_at_one)
+        with pytest.raises(StoreError, match=CHANGED):
+            train(store, tmp_path / "m", spec=spec, place=place, run=RunSpec(executor="serial", workers=1))
+    assert not (tmp_path / "m").exists()
+    compute_distances(store, run=SERIAL)
+    train(store, tmp_path / "m", spec=spec, place=place, run=SERIAL)
+    put(tmp_path / "fresh" / "s.zarr", DATA, False)
+    train(tmp_path / "fresh" / "s.zarr", tmp_path / "fresh" / "m", spec=spec, place="memory", run=SERIAL)
+    assert arrays(tmp_path / "m") == arrays(tmp_path / "fresh" / "m")
+
+
+@pytest.mark.parametrize("change", ["others", "labels", "others, and back again"])
+def test_an_evaluation_is_of_one_state_of_its_store(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    real, tuned = protocol_module._tune, []
+    relabelled = SeriesSet(DATA.values, DATA.offsets, np.roll(DATA.labels, 3), DATA.ids, DATA.name)
+
+    def replaced_after(*arguments: Any) -> Any:
+        if change == "others, and back again":
+            put(store, OTHER, False)
+        try:
+            tuned.append(real(*arguments))
+        finally:
+            put(store, {"others": OTHER, "labels": relabelled}.get(change, DATA), False)
+        return tuned[-1]
+
+    monkeypatch.setattr(protocol_module, "_tune", replaced_after)
+    how = Protocol(n_splits=2, n_folds=2, quick=True)
+    with pytest.raises(StoreError, match=r"have changed since the work was planned; run it again"):
+        evaluate(store, ["1nn"], how, run=SERIAL)
+    assert len(tuned) == (change != "others, and back again")
+    assert not (store / "results" / "evaluation").exists()
+
+
+def test_what_belongs_to_an_evaluation_is_of_the_same_data(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    table = evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
+    sweep(store, table, "sparsity", [1, 2], run=SERIAL)
+    assert set(find_evaluations(Folder(store))[0].sweeps) == {"sparsity"}
+    put(store, OTHER, False)
+    for more in (lambda: sweep(store, table, "alpha", [0.1], run=SERIAL), lambda: example_model(store, table)):
+        with pytest.raises(StoreError, match="have changed since the work was planned"):
+            more()
+    evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
+    assert not find_evaluations(Folder(store))[0].sweeps  # which is one of the series before
 
 
 def arrays(model: Path) -> dict[str, bytes]:
