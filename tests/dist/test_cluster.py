@@ -167,9 +167,38 @@ def test_a_cluster_that_does_not_start_is_given_up_and_started_anew(monkeypatch:
     assert closed.wait(30)  # it came after all
 
 
+def plain_cluster(n_workers: int = 1, name: str | None = None) -> LocalCluster:
+    own: dict[str, Any] = {"dashboard_address": ":0", "silence_logs": logging.CRITICAL}
+    return LocalCluster(name=name, n_workers=n_workers, threads_per_worker=1, **own)
+
+
+def test_of_a_cluster_that_is_given_up_workers_are_killed_and_nobody_else_s() -> None:
+    """One that stands still would be waited for, without a word, when this process ends."""
+    released, ended = threading.Event(), threading.Event()
+    stopped = list[psutil.Process]()
+
+    def never_up(name: str) -> LocalCluster:
+        cluster = plain_cluster(name=name)
+        (nanny,) = cluster.workers.values()
+        stopped.append(psutil.Process(nanny.pid))
+        stopped[0].suspend()
+        released.wait(60)
+        ended.set()
+        return cluster
+
+    with plain_cluster() as foreign:
+        with pytest.raises(TimeoutError, match="it was not up after 8 s"):
+            embedded_module._started(never_up, 8)
+        assert not psutil.wait_procs(stopped, 30)[1]
+        with Client(foreign, set_as_default=False) as client:
+            assert client.submit(sum, [1, 2]).result(timeout=30) == 3
+    released.set()
+    assert ended.wait(30)
+
+
 def test_a_cluster_that_does_not_close_is_not_waited_for_without_end() -> None:
     """Its workers are ended, and its nannies start no others."""
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=logging.CRITICAL)
+    cluster = plain_cluster(n_workers=2)
 
     def close(timeout: float) -> None:
         raise TimeoutError
