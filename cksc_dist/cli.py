@@ -225,6 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with prepared(), warnings.catch_warnings():
         options = _parser().parse_args(arguments)
         warnings.showwarning = _show_warning
+        last_words = sys.stderr  # a bar that could not be ended, on a terminal that was closed, may have its place
         try:
             run: Callable[[argparse.Namespace], int | None] = options.run
             code = run(options)
@@ -234,12 +235,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _discard_output()
             return EXIT_BROKEN_PIPE
         except KeyboardInterrupt as interrupt:
-            print("cksc: interrupted; what is done in a store is kept", file=sys.stderr)
+            print("cksc: interrupted; what is done in a store is kept", file=last_words)
             return exit_code(interrupt)
         except (CkscError, OSError, MemoryError) as error:
             if options.debug:
-                print(no_controls(traceback.format_exc()), end="", file=sys.stderr)
-            print(f"cksc: error: {in_words(error)}", file=sys.stderr)
+                print(no_controls(traceback.format_exc()), end="", file=last_words)
+            print(f"cksc: error: {in_words(error)}", file=last_words)
             return EXIT_ERROR
     return code or 0
 

@@ -44,7 +44,12 @@ def prepared() -> Iterator[None]:
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # labels and ids may have letters that it lacks
 
+    terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+
     def terminate(number: int, _: Any) -> None:
+        if number != signal.SIGTERM:  # a terminal that was closed takes no words, which would look like a broken disk
+            for terminal in terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
         raise Terminated(number)
 
     before = {}
@@ -77,12 +82,13 @@ def in_words(error: Exception) -> str:
 def run_job(name: str, work: Callable[[], None]) -> int:
     """Do the work of a job, say what goes wrong, and return the exit code."""
     with prepared():
+        last_words = sys.stderr  # a bar that could not be ended, on a terminal that was closed, may have its place
         try:
             work()
         except (CkscError, OSError, MemoryError) as error:
-            print(f"{name}: error: {in_words(error)}", file=sys.stderr)
+            print(f"{name}: error: {in_words(error)}", file=last_words)
             return EXIT_ERROR
         except KeyboardInterrupt as interrupt:
-            print(f"{name}: interrupted; run it again to go on", file=sys.stderr)
+            print(f"{name}: interrupted; run it again to go on", file=last_words)
             return exit_code(interrupt)
     return 0

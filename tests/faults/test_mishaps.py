@@ -295,6 +295,33 @@ def test_a_request_to_end_is_heard(number: signal.Signals, place: Path, start: S
 
 
 @pytest.mark.slow
+def test_a_terminal_that_is_closed_is_no_broken_disk(place: Path, tmp_path: Path) -> None:
+    pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
+    store, errors = place / "store", tmp_path / "errors"
+    words = [*COMMAND, "distances", str(store), "--window", "2", "--executor", "dask", "--workers", "2"]
+    its_own = (
+        "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    terminal, other_end = pty.openpty()
+    with errors.open("w") as log:
+        run = subprocess.Popen(
+            [sys.executable, "-c", its_own, *words],
+            stdin=other_end,
+            stdout=other_end,
+            stderr=log,
+            start_new_session=True,
+        )
+    os.close(other_end)
+    shown = b""
+    while b"ETA" not in shown:  # a bar that is drawn again and again
+        shown += os.read(terminal, 4096)
+    os.close(terminal)
+    assert run.wait(60) == 128 + signal.SIGHUP, errors.read_text()
+    assert "interrupted; what is done in a store is kept" in errors.read_text()
+    assert not (store / "lock.json").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "seconds"),
     [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0), (signal.SIGTERM, 2.0), (signal.SIGINT, 0.5), (signal.SIGINT, 1.5)],
