@@ -69,8 +69,8 @@ def encryption_warning(run: RunSpec) -> str:
 
 def check_encryption(run: RunSpec) -> str:
     """Return a warning of a scheduler that is reached over a network without TLS, or refuse it as settings demand."""
-    address = run.scheduler or ""
-    if is_encrypted(address) or is_here(address):
+    address = run.scheduler
+    if address is None or is_encrypted(address) or is_here(address):  # one that is started here listens here alone
         return ""
     recipe = (
         "make certificates with cluster/make_certs, set the lines that it prints for scheduler, workers and here, and "

@@ -16,6 +16,7 @@ from distributed import Client
 from cksc_dist.dist import cluster as cluster_module
 from cksc_dist.dist import embedded as embedded_module
 from cksc_dist.dist.cluster import connected
+from cksc_dist.dist.encryption import encryption_warning
 from cksc_dist.errors import ClusterError
 from cksc_dist.spec import RunSpec
 from tests.cluster.recipes import CLUSTER, check_that_two_worked, make_certs
@@ -220,3 +221,10 @@ def test_it_is_refused_where_tls_is_required(way: str, monkeypatch: pytest.Monke
         connected(RunSpec(scheduler="tcp://head:8786", require_tls=way == "setting"), 1),
     ):
         pass
+
+
+def test_a_cluster_on_this_machine_needs_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listens on loopback alone; cksc doctor had warned of an address without a name."""
+    assert encryption_warning(RunSpec()) == ""
+    monkeypatch.setenv("CKSC_REQUIRE_TLS", "1")
+    assert encryption_warning(RunSpec()) == ""
