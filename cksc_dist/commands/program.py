@@ -44,7 +44,7 @@ def prepared() -> Iterator[None]:
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # labels and ids may have letters that it lacks
 
-    terminals = [stream.fileno() for stream in (sys.stdout, sys.stderr) if stream.isatty()]
+    terminals = [number for number in (1, 2) if os.isatty(number)]  # standard output and standard error
 
     def terminate(number: int, _: Any) -> None:
         if number != signal.SIGTERM:  # a terminal that was closed takes no words, which would look like a broken disk

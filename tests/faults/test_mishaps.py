@@ -324,7 +324,14 @@ def test_a_terminal_that_is_closed_is_no_broken_disk(place: Path, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "seconds"),
-    [(signal.SIGTERM, 0.0), (signal.SIGTERM, 1.0), (signal.SIGTERM, 2.0), (signal.SIGINT, 0.5), (signal.SIGINT, 1.5)],
+    [
+        (signal.SIGTERM, 1.0),
+        (signal.SIGINT, 0.5),
+        *(
+            pytest.param(number, seconds, marks=pytest.mark.campaign)
+            for number, seconds in ((signal.SIGTERM, 0.0), (signal.SIGTERM, 2.0), (signal.SIGINT, 1.5))
+        ),
+    ],
 )
 def test_a_request_to_end_is_heard_while_a_cluster_starts(
     place: Path, start: Starter, number: signal.Signals, seconds: float
