@@ -1,4 +1,4 @@
-"""Every reader on spoilt files: a thousand by default, a million with ``pytest -m campaign``."""
+"""Every reader on spoilt files: some hundreds by default, a million with ``pytest -m campaign``."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def failures(tallies: list[Tally]) -> str:
 
 
 def test_spoilt_input_is_taken_or_refused_by_a_named_error() -> None:
-    tallies = run(1000, seed=1)
+    tallies = run(600, seed=1)
     assert not any(tally.failed for tally in tallies), failures(tallies)
     assert [tally.target for tally in tallies] == list(TARGETS)
-    assert sum(tally.executions for tally in tallies) >= 990
+    assert sum(tally.executions for tally in tallies) >= 590
     # not all of it is noise: some is taken, some is refused
     assert min(sum(tally.accepted for tally in tallies), sum(tally.refused for tally in tallies)) > 100
 
