@@ -126,10 +126,10 @@ def plan_evaluation(
     groups: Sequence[Sequence[int]] | None = None,
     sparsity: int,
     alpha: float,
-) -> tuple[dict[str, list[Point]], list[list[SplitRows]]]:
-    """Return the points that each method may have, and the folds of each split, of `evaluate` with these arguments.
+) -> dict[str, list[Point]]:
+    """Return the points that each method may have in `evaluate` with these arguments.
 
-    All that can be told of them without any work is told here: a command asks before it starts a cluster.
+    All that is wrong with them, and shows without any work, is told here: a command asks before it starts a cluster.
     """
     check_name(name)
     check_count("sparsity", sparsity)
@@ -148,11 +148,11 @@ def plan_evaluation(
     if not protocol.tune:
         grids = {method: points[:1] for method, points in grids.items()}
     check_labelled(series.labels)
-    splits = protocol.splits(series.labels)
+    protocol.splits(series.labels)
     _check_points(choices, grids)
     if choices.distances is None:
         open_matrix(folder.url, distances)
-    return grids, splits
+    return grids
 
 
 def evaluate(
@@ -217,7 +217,7 @@ def evaluate(
     """
     begin = time.perf_counter()
     folder, progress = Folder.of(store), progress or Progress()
-    grids, _ = plan_evaluation(
+    grids = plan_evaluation(
         folder,
         methods,
         protocol,
