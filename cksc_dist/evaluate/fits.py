@@ -147,6 +147,8 @@ def run_fits(
         if missing:
             work = _Work(digests, name, files, lease, progress)
             _run_missing(work, missing, folder, run, client)
+        else:
+            files.collect()  # of a run that was killed when all was done but this
         table = _table(tasks, [files.found[key] for key in keys], axes)
         table.attrs = {"name": name, "distances": matrix.fingerprint, "fits": len(tasks)}
         write_table(folder, name, table)

@@ -523,6 +523,16 @@ def test_a_damaged_result_is_computed_again(store: Path, monkeypatch: pytest.Mon
     xr.testing.assert_identical(again[list(MEASURED)], table[list(MEASURED)])
 
 
+def test_a_client_that_was_killed_when_all_was_done_leaves_no_marks(store: Path) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(FitFiles, "collect", lambda self: None)
+        table, _ = measured(store)
+    assert len(marks(store)) == 12
+    again, count = measured(store)
+    assert (count, marks(store)) == (0, set())
+    xr.testing.assert_identical(again[list(MEASURED)], table[list(MEASURED)])
+
+
 def test_a_damaged_collection_is_computed_again(store: Path) -> None:
     table, _ = measured(store)
     flip_bit(store / "fits/first/fits.json")
