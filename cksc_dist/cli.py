@@ -222,10 +222,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not _is_argument(word):
             print(f"cksc: error: {word[:100]!r} is no text that a system could pass on", file=sys.stderr)
             return EXIT_ERROR
-    with prepared(), warnings.catch_warnings():
+    with prepared() as last_words, warnings.catch_warnings():
         options = _parser().parse_args(arguments)
         warnings.showwarning = _show_warning
-        last_words = sys.stderr  # a bar that could not be ended, on a terminal that was closed, may have its place
         try:
             run: Callable[[argparse.Namespace], int | None] = options.run
             code = run(options)

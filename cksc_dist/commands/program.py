@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 from cksc_dist.commands.screen import no_controls
 from cksc_dist.errors import CkscError
@@ -36,8 +36,11 @@ def exit_code(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def prepared() -> Iterator[None]:
-    """Have somewhere to print to, in whatever letters it takes, and hear signals that end a process."""
+def prepared() -> Iterator[TextIO]:
+    """Have somewhere to print to, in whatever letters it takes, and hear signals that end a process.
+
+    Gives the stream for last words: a bar that could not be ended, on a terminal that was closed, may have its place.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started the process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  as long as the process
@@ -59,7 +62,7 @@ def prepared() -> Iterator[None]:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 before[number] = signal.signal(number, terminate)
     try:
-        yield
+        yield sys.stderr
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -81,8 +84,7 @@ def in_words(error: Exception) -> str:
 
 def run_job(name: str, work: Callable[[], None]) -> int:
     """Do the work of a job, say what goes wrong, and return the exit code."""
-    with prepared():
-        last_words = sys.stderr  # a bar that could not be ended, on a terminal that was closed, may have its place
+    with prepared() as last_words:
         try:
             work()
         except (CkscError, OSError, MemoryError) as error:

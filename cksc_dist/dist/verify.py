@@ -115,8 +115,7 @@ def verify(
     if distances and not found:
         raise StoreError(f"{folder.url} has no matrix {distances}...; it holds {', '.join(there) or 'none'}")
     verdicts = [_verify_matrix(files, series, sample, seed, progress) for files in found]
-    if not series.still():
-        raise StoreError(f"{folder.url}: another command has changed the series meanwhile; run this one again")
+    series.check_still()
     return files_at_fault, verdicts
 
 

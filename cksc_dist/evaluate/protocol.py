@@ -235,8 +235,8 @@ def evaluate(
         else fingerprint(choices.distances[0].resolved())
     )
     data = data_digest(folder, base)
-    # as they are now: it may have taken days until here
-    splits = protocol.splits(open_matrix(folder.url, base).labels)
+    labels = open_matrix(folder.url, base).labels
+    splits = protocol.splits(labels)  # as they are now: it may have taken days until here
     settings: dict[str, Any] = {"distances": base, "data": data, "run": run, "progress": progress, "client": client}
     tuned = _tune(folder, grids, splits, f"{name}-tuning", settings) if protocol.tune else _untuned(grids, splits)
     chosen = xr.zeros_like(tuned.seconds, dtype=np.int64)
@@ -262,7 +262,6 @@ def evaluate(
     table = run_fits(folder, final, name=f"{name}-final", **settings)
     check_data(folder, base, data)
     results = fit_results(folder, final, name=f"{name}-final", distances=base)
-    labels = open_matrix(folder.url, base).labels
     table = table[list(MEASURES)].assign(
         tuning_accuracy=tuned.seen.transpose("method", "split", "point"),
         tuning_seconds=tuned.seconds.transpose("method", "split"),

@@ -295,11 +295,17 @@ class StoredSeries:
         except StoreError:
             return True
 
+    def check_still(self) -> None:
+        """Raise a StoreError unless these are still the first series of the store."""
+        if not self.still():
+            raise self._replaced()
+
+    def _replaced(self) -> StoreError:
+        return StoreError(f"{self.folder.url}: another command has changed the series meanwhile; run this one again")
+
     def _damaged(self, name: str, how: str) -> StoreError:
         if self._is_changed():
-            return StoreError(
-                f"{self.folder.url}: another command has changed the series meanwhile; run this one again"
-            )
+            return self._replaced()
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
             return StoreError(
                 f"the metadata of {self.folder.url}/{GROUP}/{name} is damaged ({how}); mend it with: cksc verify "

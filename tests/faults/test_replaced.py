@@ -226,12 +226,7 @@ def test_training_keeps_nothing_of_a_store_that_was_replaced_meanwhile(
         patched.setattr(DistanceMatrix, "_checked", replaced_at_one)
         with pytest.raises(StoreError, match=CHANGED):
             train(store, tmp_path / "m", spec=spec, place=place, run=RunSpec(executor="serial", workers=1))
-    assert not (tmp_path / "m").exists()
-    put(store, DATA, ready)
-    train(store, tmp_path / "m", spec=spec, place=place, run=SERIAL)
-    put(tmp_path / "fresh" / "s.zarr", DATA, ready)
-    train(tmp_path / "fresh" / "s.zarr", tmp_path / "fresh" / "m", spec=spec, place="memory", run=SERIAL)
-    assert arrays(tmp_path / "m") == arrays(tmp_path / "fresh" / "m")
+    check_that_nothing_was_kept(store, tmp_path / "m", spec, place, ready)
 
 
 @pytest.mark.filterwarnings("ignore:J still changed")
@@ -254,12 +249,7 @@ def test_training_keeps_nothing_of_others_who_had_the_place_for_a_while(
         patched.setattr(DistanceMatrix, "_checked", replaced_at_one)
         with pytest.raises(StoreError, match=CHANGED):
             train(store, tmp_path / "m", spec=spec, place=place, run=RunSpec(executor="serial", workers=1))
-    assert not (tmp_path / "m").exists()
-    compute_distances(store, run=SERIAL)
-    train(store, tmp_path / "m", spec=spec, place=place, run=SERIAL)
-    put(tmp_path / "fresh" / "s.zarr", DATA, False)
-    train(tmp_path / "fresh" / "s.zarr", tmp_path / "fresh" / "m", spec=spec, place="memory", run=SERIAL)
-    assert arrays(tmp_path / "m") == arrays(tmp_path / "fresh" / "m")
+    check_that_nothing_was_kept(store, tmp_path / "m", spec, place, ready=False)
 
 
 @pytest.mark.parametrize("change", ["others", "labels", "others, and back again"])
@@ -300,6 +290,17 @@ def test_what_belongs_to_an_evaluation_is_of_the_same_data(tmp_path: Path) -> No
             more()
     evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
     assert not find_evaluations(Folder(store))[0].sweeps  # which is one of the series before
+
+
+def check_that_nothing_was_kept(store: Path, model: Path, spec: ModelSpec, place: Any, ready: bool) -> None:
+    """Train with the right series in their place again, and as if nothing had happened: the same model."""
+    assert not model.exists()
+    put(store, DATA, ready)
+    train(store, model, spec=spec, place=place, run=SERIAL)
+    fresh = store.parent / "fresh"
+    put(fresh / "s.zarr", DATA, ready)
+    train(fresh / "s.zarr", fresh / "m", spec=spec, place="memory", run=SERIAL)
+    assert arrays(model) == arrays(fresh / "m")
 
 
 def arrays(model: Path) -> dict[str, bytes]:
