@@ -52,7 +52,10 @@ def prepared() -> Iterator[TextIO]:
     def terminate(number: int, _: Any) -> None:
         if number != signal.SIGTERM:  # a terminal that was closed takes no words, which would look like a broken disk
             for terminal in terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), terminal)
+                if not os.isatty(terminal):  # any more: anybody may send this signal
+                    null = os.open(os.devnull, os.O_WRONLY)
+                    os.dup2(null, terminal)
+                    os.close(null)
         raise Terminated(number)
 
     before = {}

@@ -29,7 +29,7 @@ from cksc_dist.store.ledger import Blocks, Entry, Ledger, checksum
 from cksc_dist.store.matrix_files import MatrixFiles, open_files
 from cksc_dist.store.series_files import open_series
 
-__all__ = ["TileTask", "compute_values", "run_task"]
+__all__ = ["BlockCache", "TileTask", "compute_values", "run_task"]
 
 CACHE_BYTES = 64 * 2**20
 
@@ -71,7 +71,7 @@ class TileTask:
         return None if piece is None else replace(self, piece=piece)
 
 
-class _BlockCache:
+class BlockCache:
     """Series of the blocks that were read last: neighbouring tiles share them."""
 
     def __init__(self) -> None:
@@ -79,6 +79,7 @@ class _BlockCache:
         self._blocks: OrderedDict[Any, Ragged] = OrderedDict()
 
     def get(self, key: Any, read: Callable[[], Ragged]) -> Ragged:
+        """Return a block, which is read where it is not there."""
         with self._lock:
             if key in self._blocks:
                 self._blocks.move_to_end(key)
@@ -91,11 +92,12 @@ class _BlockCache:
         return block
 
     def clear(self) -> None:
+        """Give the memory back."""
         with self._lock:
             self._blocks.clear()
 
 
-_CACHE = _BlockCache()
+_CACHE = BlockCache()
 
 
 class _Opened:

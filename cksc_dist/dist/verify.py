@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.dist.survey import find_damage
+from cksc_dist.dist.tile_work import BlockCache
 from cksc_dist.errors import StoreError
 from cksc_dist.maths.metrics import pairwise_metric, pick_dims
 from cksc_dist.maths.threads import resolve_n_jobs
@@ -26,9 +26,6 @@ __all__ = ["Verdict", "independent_engine", "verify"]
 
 # rounding of other sums in another order; anything else is an error
 TOLERANCE = {"float64": 1e-9, "float32": 2e-4}
-
-KEPT = 64
-"""Series that are kept in memory: those of a small store are drawn several times. No more, because they may be long."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +139,10 @@ def _verify_matrix(
         engine = _referee(files.spec, series.dims)
         checked, worst, wrong = _recompute(files, series, good, sample, seed, engine)
         bad |= wrong
+    if bad:
+        now = Ledger(files.folder, files.fingerprint).load().entries
+        if any(now.get(tile) != valid[tile] for tile in bad):
+            raise StoreError(f"{files.folder.url}: another command has changed distances meanwhile; run this one again")
     axes = tuple(damaged_axes(files, series)) if files.grid.n == series.n else ()
     tiles = files.grid.tiles
     return Verdict(files.fingerprint, tiles, tiles - len(valid), bad, checked, worst, engine, axes)
@@ -163,7 +164,11 @@ def _recompute(
     sample = min(sample, int(pairs.sum()))  # no more than there are
     drawn = np.sort(rng.choice(len(tiles), size=sample, p=pairs / pairs.sum()))
     worst, wrong = 0.0, {}
-    read = lru_cache(KEPT)(lambda row: series.read(row, row + 1))
+    kept = BlockCache()  # series of a small store are drawn several times
+
+    def read(row: int) -> Ragged:
+        return kept.get(row, lambda: series.read(row, row + 1))
+
     for k in np.unique(drawn):
         tile = tiles[k]
         values = files.read_tile(tile)

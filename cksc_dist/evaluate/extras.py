@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,13 @@ from sklearn.exceptions import ConvergenceWarning
 
 from cksc_dist.dist.progress import Progress
 from cksc_dist.errors import SmallClassWarning
-from cksc_dist.evaluate.fit_tasks import SplitRows, protocol_tasks
+from cksc_dist.evaluate.example import Example
+from cksc_dist.evaluate.fit_tasks import protocol_tasks
 from cksc_dist.evaluate.fit_work import check_data
 from cksc_dist.evaluate.fits import run_fits, write_table
 from cksc_dist.evaluate.results import BELONGING
 from cksc_dist.models.training import Place, train
-from cksc_dist.spec import DistanceSpec, KernelSpec, ModelSpec, RunSpec, fingerprint
+from cksc_dist.spec import RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import open_matrix
 
@@ -64,12 +63,12 @@ def sweep(
         tasks,
         name=f"{about['name']}-{axis}",
         distances=about["distances"],
-        data=about["data"],
+        data=about.get("data", ""),
         run=run,
         progress=progress,
         client=client,
     )
-    swept.attrs |= {name: about[name] for name in BELONGING}
+    swept.attrs |= {name: about[name] for name in BELONGING if name in about}
     write_table(folder, f"{about['name']}-{axis}", swept)
     return swept
 
@@ -101,15 +100,10 @@ def example_model(
         As for `train`; none of them changes a bit of the model.
     """
     folder, about = Folder.of(store), table.attrs
-    row = table.sel({"method": "cksc"})
-    chosen = json.loads(str(row.settings.values[int(row.chosen.values[0])]))
-    distance = DistanceSpec(**{part.name: chosen[part.name] for part in fields(DistanceSpec) if part.name in chosen})
-    matrices = about["distances"] if about.get("ready") else fingerprint(distance.resolved())
-    check_data(folder, about["distances"], about["data"])
-    rows = SplitRows(about["random_state"], about["test_size"]).draw(open_matrix(folder.url, matrices).labels)[0]
+    example = Example.of(table)
     model = model_url(folder, about["name"])
-    spec = ModelSpec(**{part.name: chosen[part.name] for part in fields(ModelSpec) if part.name in chosen})
-    kernel = KernelSpec(**{part.name: chosen[part.name] for part in fields(KernelSpec) if part.name in chosen})
+    _check_same(folder, about)
+    rows = example.rows(open_matrix(folder.url, example.distances).labels)
     with warnings.catch_warnings():
         # what is to be said of small classes and slow ones, the table has said
         warnings.simplefilter("ignore", SmallClassWarning)
@@ -117,15 +111,22 @@ def example_model(
         train(
             folder.url,
             model,
-            spec=spec,
-            kernel=kernel,
-            distances=matrices,
+            spec=example.spec,
+            kernel=example.kernel,
+            distances=example.distances,
             rows=rows,
-            seed=about["random_state"],
+            seed=example.seed,
             place=place,
             send_all=send_all,
             run=run,
             progress=progress,
             client=client,
         )
+    _check_same(folder, about)
     return model
+
+
+def _check_same(folder: Folder, about: dict[str, Any]) -> None:
+    """Raise a StoreError unless the data are those of the table; earlier releases did not say which they were."""
+    if "data" in about:
+        check_data(folder, about["distances"], about["data"])

@@ -33,9 +33,9 @@ from cksc_dist.models.kernel_classifier import KernelClassifier
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.ledger import Ledger
 from cksc_dist.store.matrix import open_matrix
-from cksc_dist.store.series_files import open_series
+from cksc_dist.store.series_files import StoredSeries, open_series
 
-__all__ = ["MEASURES", "FitBatch", "FitFiles", "check_data", "data_digest", "data_of", "run_batch"]
+__all__ = ["MEASURES", "FitBatch", "FitFiles", "changed_data", "check_data", "data_digest", "data_of", "run_batch"]
 
 MEASURES = {
     "accuracy": "share of test rows with the right label",
@@ -122,12 +122,12 @@ def _is_whole(found: Any) -> bool:
     return isinstance(found, dict) and all(isinstance(found.get(name), float) for name in MEASURES)
 
 
-def data_digest(folder: Folder, fingerprint: str) -> str:
+def data_digest(folder: Folder, fingerprint: str, series: StoredSeries | None = None) -> str:
     """Return a digest of all that a fit reads: distances by the checksums of their tiles, labels, series.
 
     The digests of series alone would not do: those of a matrix that came ready tell nothing of its values.
     """
-    series = open_series(folder)
+    series = series or open_series(folder)
     entries = Ledger(folder, fingerprint).load().entries
     tiles = [f"{tile} {entry.checksum}" for tile, entry in sorted(entries.items())]
     return sha256("\n".join([fingerprint, series.state, series.sha256["label"], *tiles]).encode()).hexdigest()
@@ -136,7 +136,12 @@ def data_digest(folder: Folder, fingerprint: str) -> str:
 def check_data(folder: Folder, fingerprint: str, data: str) -> None:
     """Raise a StoreError if `data_digest` says something else by now: nobody who reads holds a store."""
     if data_digest(folder, fingerprint) != data:
-        raise StoreError(f"{folder.url}: series or distances have changed since the work was planned; run it again")
+        raise changed_data(folder)
+
+
+def changed_data(folder: Folder) -> StoreError:
+    """Return the error for data that are no longer those of the plan."""
+    return StoreError(f"{folder.url}: series or distances have changed since the work was planned; run it again")
 
 
 @dataclass(frozen=True)

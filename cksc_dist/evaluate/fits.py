@@ -32,7 +32,7 @@ from cksc_dist.evaluate.fit_work import (
     FitBatch,
     FitFiles,
     Measures,
-    check_data,
+    changed_data,
     data_digest,
     data_of,
     run_batch,
@@ -63,6 +63,8 @@ ROOM = 2**30
 """The same in bytes, where nobody says what a worker has."""
 LONGEST_NAME = 100
 """Letters of a name, of which files are called, with more behind it."""
+LONGEST_PART = len("-sparsity")
+"""Letters that an evaluation puts behind its own name to call its parts."""
 
 
 def run_fits(
@@ -122,14 +124,10 @@ def run_fits(
     """
     folder = Folder.of(store)
     progress = watched(progress)
-    check_name(name)
+    check_name(name, LONGEST_NAME + LONGEST_PART)
     axes = _axes(tasks)
     check_store(folder)
-    if data:
-        check_data(folder, distances, data)
-    matrix = open_matrix(folder.url, distances)
-    digests = _digests(folder, matrix.fingerprint, tasks)
-    keys = _keys(tasks, matrix.labels, digests)
+    digests, keys = _planned(folder, tasks, distances, data)
     files = FitFiles(folder.url, name)
     # only the results of this name: others may run fits of their own, or add to the matrix, meanwhile
     with Lease(files.folder, "fits") as lease, files.folder.swept() as swept:
@@ -150,23 +148,33 @@ def run_fits(
         else:
             files.collect()  # of a run that was killed when all was done but this
         table = _table(tasks, [files.found[key] for key in keys], axes)
-        table.attrs = {"name": name, "distances": matrix.fingerprint, "fits": len(tasks)}
+        table.attrs = {"name": name, "distances": digests[0][0], "fits": len(tasks)}
         write_table(folder, name, table)
     return table
 
 
 def fit_results(
-    store: str | Path | Folder, tasks: Sequence[FitTask], *, name: str, distances: str = ""
+    store: str | Path | Folder, tasks: Sequence[FitTask], *, name: str, distances: str = "", data: str = ""
 ) -> list[Measures]:
     """Return all that was kept of fits that `run_fits` has run, in the order of the tasks."""
     folder = Folder.of(store)
-    matrix = open_matrix(folder.url, distances)
-    keys = _keys(tasks, matrix.labels, _digests(folder, matrix.fingerprint, tasks))
+    _, keys = _planned(folder, tasks, distances, data)
     found = FitFiles(folder.url, name).load().found
     missing = [task for key, task in zip(keys, tasks, strict=True) if key not in found]
     if missing:
         raise InputError(f"{missing[0]} has not been run under the name {name!r}; call run_fits first")
     return [found[key] for key in keys]
+
+
+def _planned(
+    folder: Folder, tasks: Sequence[FitTask], distances: str, data: str
+) -> tuple[tuple[tuple[str, str], ...], list[str]]:
+    """Return the matrices of fits with their digests, and the key of each fit."""
+    matrix = open_matrix(folder.url, distances)
+    digests = _digests(folder, matrix.fingerprint, tasks)
+    if data and digests[0][1] != data:
+        raise changed_data(folder)
+    return digests, _keys(tasks, matrix.labels, digests)
 
 
 def _digests(folder: Folder, first: str, tasks: Sequence[FitTask]) -> tuple[tuple[str, str], ...]:
@@ -175,11 +183,11 @@ def _digests(folder: Folder, first: str, tasks: Sequence[FitTask]) -> tuple[tupl
     return tuple((name, data_digest(folder, open_matrix(folder.url, name).fingerprint)) for name in names)
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, longest: int = LONGEST_NAME) -> None:
     """Raise an InputError unless fits can be kept under a name."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or len(name) > LONGEST_NAME:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name) or len(name) > longest:
         raise InputError(
-            f"name={name[: 2 * LONGEST_NAME]!r}: must be letters, digits, '-', '_' and '.', at most {LONGEST_NAME}, "
+            f"name={name[: 2 * longest]!r}: must be letters, digits, '-', '_' and '.', at most {longest}, "
             "and begin with one of the first two"
         )
 

@@ -234,8 +234,8 @@ def evaluate(
         if choices.distances is None
         else fingerprint(choices.distances[0].resolved())
     )
-    data = data_digest(folder, base)
-    labels = open_matrix(folder.url, base).labels
+    series = open_series(folder)
+    data, labels = data_digest(folder, base, series), series.labels
     splits = protocol.splits(labels)  # as they are now: it may have taken days until here
     settings: dict[str, Any] = {"distances": base, "data": data, "run": run, "progress": progress, "client": client}
     tuned = _tune(folder, grids, splits, f"{name}-tuning", settings) if protocol.tune else _untuned(grids, splits)
@@ -260,8 +260,7 @@ def evaluate(
         for at in [int(chosen.sel({"method": method}).values[split])]
     ]
     table = run_fits(folder, final, name=f"{name}-final", **settings)
-    check_data(folder, base, data)
-    results = fit_results(folder, final, name=f"{name}-final", distances=base)
+    results = fit_results(folder, final, name=f"{name}-final", distances=base, data=data)
     table = table[list(MEASURES)].assign(
         tuning_accuracy=tuned.seen.transpose("method", "split", "point"),
         tuning_seconds=tuned.seconds.transpose("method", "split"),

@@ -8,17 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 from zarr.errors import ZarrUserWarning
 
 from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief
-from cksc_dist.evaluate.fit_tasks import SplitRows
+from cksc_dist.evaluate.example import Example
 from cksc_dist.models import load_model
+from cksc_dist.models.training import training_key
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.layout import DAMAGE
-from cksc_dist.store.series_files import open_series
+from cksc_dist.store.matrix import open_matrix
 from cksc_dist.store.table_files import check_table, check_table_size
 
 __all__ = ["Evaluation", "find_evaluations", "told_by_table"]
@@ -128,10 +127,10 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
     if folder.names(f"models/{name}") and "cksc" in table["method"].values:
         try:
             model = load_model(f"{folder.url}/models/{name}")
-        except ModelFileError as error:
-            damage = str(error)
-        if model is not None and not _is_trained_for(model, table, open_series(folder).labels):
-            model, damage = None, "it was trained for another evaluation of this name"
+            if not _is_trained_for(model, table, folder):
+                model, damage = None, "it was trained for another evaluation of this name, or on other series"
+        except (ModelFileError, StoreError) as error:  # the second of distances that are no longer there
+            model, damage = None, str(error)
     return Evaluation(name, table, sweeps, model, damage)
 
 
@@ -141,8 +140,9 @@ def _belongs(swept: xr.Dataset, table: xr.Dataset, axis: str) -> bool:
     return alike and "accuracy" in swept and {axis, "split", "method"} <= set(swept.accuracy.dims)
 
 
-def _is_trained_for(model: Any, table: xr.Dataset, labels: NDArray[Any]) -> bool:
-    """Whether a model knows training rows of the first split alone: what is shown as held out must be so."""
-    origin = model.origin_ or {}
-    rows = SplitRows(int(table.attrs["random_state"]), float(table.attrs["test_size"])).draw(labels)[0]
-    return bool(np.isin(origin.get("rows", [-1]), rows).all())
+def _is_trained_for(model: Any, table: xr.Dataset, folder: Folder) -> bool:
+    """Whether a model is that of the first split, of the series as they are: what is shown as held out must be so."""
+    example = Example.of(table)
+    matrix = open_matrix(folder.url, example.distances)
+    key = training_key(matrix, example.rows(matrix.labels), example.spec, example.kernel, example.seed)
+    return bool((model.origin_ or {}).get("training") == key)

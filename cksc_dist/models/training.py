@@ -51,7 +51,7 @@ from cksc_dist.store.matrix import DistanceMatrix, open_matrix
 from cksc_dist.store.model_files import check_place, model_digest, remove_left_over
 from cksc_dist.store.series_files import StoredSeries
 
-__all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train"]
+__all__ = ["PLACES", "Place", "Training", "held_out_accuracy", "train", "training_key"]
 
 Index = NDArray[np.int64]
 
@@ -175,7 +175,7 @@ def train(
     check_labelled(labels)
     classes, y = check_classes(labels, spec)
     key = matrix.kernel_key(chosen, kernel)
-    training = _training_key(key, labels, spec, seed)
+    training = training_key(matrix, chosen, spec, kernel, seed)
     done = _finished(model, training, spec)
     if done is not None and not from_scratch:
         progress.note(f"{model} is trained already, with these settings on these series; nothing to do")
@@ -319,10 +319,21 @@ def _check_name(model: str, store: str) -> None:
         raise InputError(f"{model} lies inside the store; in there, a model is {store}/models/NAME")
 
 
-def _training_key(kernel_key: str, labels: NDArray[Any], spec: ModelSpec, seed: int) -> str:
-    """Return a name for all that decides how training goes; how long it may go on is no part of it."""
+def training_key(
+    matrix: DistanceMatrix, rows: NDArray[np.int64], spec: ModelSpec, kernel: KernelSpec, seed: int
+) -> str:
+    """Return a name for all that decides how training goes; how long it may go on is no part of it.
+
+    A model has it as ``origin_["training"]``. Rows are ascending.
+    """
     settings = {name: value for name, value in asdict(spec).items() if name != "max_iter"}
-    about = {"format": TRAINING, "kernel": kernel_key, "labels": labels.tolist(), "model": settings, "seed": int(seed)}
+    about = {
+        "format": TRAINING,
+        "kernel": matrix.kernel_key(rows, kernel),
+        "labels": matrix.labels[rows].tolist(),
+        "model": settings,
+        "seed": int(seed),
+    }
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -119,13 +119,28 @@ class Folder:
     def stamp(self, key: str) -> str | None:
         """Return what is another whenever a file is written anew, without reading much; None where there is no file."""
         if self.local is None:
-            content = self.read(key)  # a listing may be of earlier
-            return None if content is None else sha256(content).hexdigest()
+            return self._remote_stamp(key)
         with suppress(FileNotFoundError, NotADirectoryError), open_stored(self.local / key) as file:
             # of an open file: behind a network, those of a path may be of earlier
             now = os.fstat(file.fileno())
             return f"{now.st_ino} {now.st_mtime_ns} {now.st_size}"
         return None
+
+    def _remote_stamp(self, key: str) -> str | None:
+        path = f"{self._root}/{key}"
+
+        def info() -> dict[str, Any]:
+            self._fs.invalidate_cache(path)  # a listing may be of earlier
+            return dict(self._fs.info(path))
+
+        try:
+            tags = [str(value) for name, value in self._patiently(info).items() if name.lower() == "etag" and value]
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        if tags:
+            return tags[0]
+        content = self.read(key)  # of other servers nothing as good is known: times may be of whole seconds
+        return None if content is None else sha256(content).hexdigest()
 
     def read_range(self, key: str, start: int, count: int) -> bytes:
         """Return some bytes of a file; none or fewer where there are not as many."""

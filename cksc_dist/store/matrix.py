@@ -135,7 +135,7 @@ class DistanceMatrix:
     series
         The series that its rows are.
     stamp
-        Of the ledger, when it was last found to vouch for all tiles.
+        Of the ledger, when it was last found to vouch for all tiles; none: it is asked.
     """
 
     def __init__(self, files: MatrixFiles, series: StoredSeries, stamp: str | None = "") -> None:
@@ -145,6 +145,8 @@ class DistanceMatrix:
         if self.spec.metric == "external":
             self._stamp, entries = self._own_entries()
             self._values = _values_digest(entries)
+        elif not stamp:
+            self._is_as_before()
 
     def __repr__(self) -> str:
         n = self.shape[0]
@@ -235,13 +237,21 @@ class DistanceMatrix:
         """Return what is read, or say that a chunk of it is damaged or lost (a lost one would read as NaN)."""
         url = self._files.folder.url
         for _ in range(READINGS):
+            begun = self._entries
             try:
                 values, how = np.asarray(read()), "it is lost"
             except MemoryError:
                 raise
             except (*DAMAGE, FileNotFoundError) as error:
                 values, how = None, brief(error)
-            if self._is_as_before():
+            same = False
+            try:
+                # another thread may have asked before, and found that what this one has read was written anew
+                same = self._is_as_before() and self._entries == begun
+            finally:
+                if not same:
+                    self._files.close()
+            if same:
                 break
         else:
             raise self._changed()
@@ -263,7 +273,7 @@ class DistanceMatrix:
         if not self._vouches(entries):
             raise self._changed()
         before, self._entries = self._entries, _digest(sorted(entries.items()))
-        self._stamp = stamp
+        self._stamp = stamp  # last: whoever finds it finds these entries, too
         return self._entries == before
 
     def _own_entries(self) -> tuple[str | None, dict[Tile, Entry]]:

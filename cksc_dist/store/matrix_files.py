@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.core.sync import sync
 
 from cksc_dist.errors import StoreError, brief
 from cksc_dist.spec import DistanceSpec, fingerprint
-from cksc_dist.store.chunk_sizes import chunk_count
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
 from cksc_dist.store.layout import DAMAGE, check_store, compressors
@@ -28,7 +28,7 @@ from cksc_dist.store.metadata import (
     record_metadata,
     recorded_metadata,
 )
-from cksc_dist.store.series_files import MOST_LEFT, StoredSeries, write_array
+from cksc_dist.store.series_files import StoredSeries, write_array
 
 __all__ = [
     "MatrixFiles",
@@ -99,6 +99,10 @@ class MatrixFiles:
         array: Any = zarr.open_group(self.folder.zarr(), path=self.group, mode="r+")["distance"]
         # a third of the time to write a tile would go into looking whether all of it is NaN
         return array.with_config({"write_empty_chunks": True})
+
+    def close(self) -> None:
+        """Open the array anew when it is next asked for: it may have been opened when it had another size."""
+        vars(self).pop("array", None)
 
     def read_tile(self, tile: Tile) -> NDArray[Any]:
         """Return the stored values of a tile (or of its mirror); a ValueError tells of a bad checksum."""
@@ -195,13 +199,13 @@ def grow_matrix(files: MatrixFiles, series: StoredSeries) -> MatrixFiles:
     if whole and not damaged_axes(files, series):
         ensure_recorded(files.folder, files.group)
         return files
-    beyond = chunk_count(distance.shape, distance.chunks) - chunk_count((series.n, series.n), distance.chunks)
-    if beyond > MOST_LEFT and beyond > MOST_LEFT + len(files.present()):
-        # Zarr asks for each chunk that it cuts off, and most of them were never written
-        return create_matrix(files.folder, files.spec, series, files.grid.edge)
     forget_metadata(files.folder, files.group)
     _write_axes(group, series)
-    distance.resize((series.n, series.n))
+    # Zarr would ask for each chunk that it cuts off, and of very many most may never have been written
+    sync(distance.async_array.resize((series.n, series.n), delete_outside_chunks=False))
+    blocks = Grid(series.n, files.grid.edge).blocks
+    beyond = [f"{files.group}/distance/c/{i}/{j}" for i, j in files.present() if max(i, j) >= blocks]
+    files.folder.remove_many(beyond)
     group.attrs.put({**group.attrs, "series": series.state})
     record_metadata(files.folder, files.group)
     return open_files(files.folder, files.fingerprint)

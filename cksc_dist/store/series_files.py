@@ -304,6 +304,8 @@ class StoredSeries:
         return StoreError(f"{self.folder.url}: another command has changed the series meanwhile; run this one again")
 
     def _damaged(self, name: str, how: str) -> StoreError:
+        self._arrays.clear()  # which may be those of others: these series may come back
+        self._listed.clear()
         if self._is_changed():
             return self._replaced()
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):

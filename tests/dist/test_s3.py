@@ -124,6 +124,21 @@ def test_the_same_matrix_as_in_a_folder(url: str, gestures: SeriesSet, local: Pa
     assert Folder(url).read("lock.json") is None
 
 
+def test_whether_a_file_was_written_anew_is_asked_without_reading_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = Folder(url)
+    assert folder.stamp("ledger") is None
+    folder.write("ledger", b"one")
+    monkeypatch.setattr(Folder, "read", None)  # a ledger may have a hundred megabytes
+    first = folder.stamp("ledger")
+    assert first is not None
+    assert folder.stamp("ledger") == first
+    Folder(url).write("ledger", b"two")
+    second = folder.stamp("ledger")
+    assert second not in (None, first)
+    Folder(url).remove("ledger")
+    assert folder.stamp("ledger") is None
+
+
 def few_gestures(n_per_class: int, seed: int = 0) -> SeriesSet:
     made = make_gestures(n_per_class=n_per_class, dims=12, length=(200, 300), random_state=seed)
     return replace(made, ids=np.array([f"{seed}/{name}" for name in made.ids]))

@@ -246,7 +246,7 @@ def test_blocks_of_series_are_read_once_for_neighbouring_tiles(made: Made, monke
 
 
 def test_the_cache_of_series_is_bounded(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = tile_work._BlockCache()
+    cache = tile_work.BlockCache()
     monkeypatch.setattr(tile_work, "_CACHE", cache)
     monkeypatch.setattr(tile_work, "CACHE_BYTES", 1)  # a block at a time
     run_task(made.task(*(Todo(tile) for tile in made.files.grid.all_tiles())))

@@ -27,10 +27,13 @@ from cksc_dist.dist.progress import Progress, Running
 from cksc_dist.errors import InputError, SmallClassWarning, StoreError
 from cksc_dist.evaluate import KernelChoices, Protocol, SplitRows, evaluate
 from cksc_dist.evaluate.choice import best_point
+from cksc_dist.evaluate.extras import sweep
 from cksc_dist.evaluate.fit_work import MEASURES, FitFiles
+from cksc_dist.evaluate.fits import LONGEST_NAME
 from cksc_dist.evaluate.grids import grid_points
 from cksc_dist.evaluate.methods import METHODS, REFERENCES
 from cksc_dist.evaluate.protocol import _first_best
+from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import DistanceSpec, RunSpec, fingerprint
 from cksc_dist.store.folder import Folder
@@ -556,6 +559,14 @@ def test_folds_are_as_many_as_the_smallest_class_allows() -> None:
 def test_a_protocol_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Protocol(**options)
+
+
+@pytest.mark.parametrize("axis", ["alpha", "sparsity"])
+def test_the_longest_name_that_may_be_given_will_do(fresh: Path, axis: str) -> None:
+    table, _ = evaluated(fresh, ["cksc"], LEAST, name=LONGEST_NAME * "x")
+    sweep(fresh, table, axis, [1], run=SERIAL)
+    (found,) = find_evaluations(Folder(fresh))
+    assert set(found.sweeps) == {axis}
 
 
 # what is wrong is told before anything is computed

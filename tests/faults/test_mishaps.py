@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -294,10 +295,9 @@ def test_a_request_to_end_is_heard(number: signal.Signals, place: Path, start: S
     wait_until(lambda: not run.group(), "workers that have ended")
 
 
-@pytest.mark.slow
-def test_a_terminal_that_is_closed_is_no_broken_disk(place: Path, tmp_path: Path) -> None:
+def begun_on_a_terminal(store: Path, errors: Path) -> tuple[subprocess.Popen[bytes], int]:
+    """Return a run that draws its bar, and the other end of the terminal that it is drawn on."""
     pty = pytest.importorskip("pty", reason="this system has no pseudo-terminals")
-    store, errors = place / "store", tmp_path / "errors"
     words = [*COMMAND, "distances", str(store), "--window", "2", "--executor", "dask", "--workers", "2"]
     its_own = (
         "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
@@ -310,11 +310,33 @@ def test_a_terminal_that_is_closed_is_no_broken_disk(place: Path, tmp_path: Path
             stdout=other_end,
             stderr=log,
             start_new_session=True,
+            env=os.environ | {"TERM": "xterm"},
         )
     os.close(other_end)
     shown = b""
     while b"ETA" not in shown:  # a bar that is drawn again and again
         shown += os.read(terminal, 4096)
+    return run, terminal
+
+
+@pytest.mark.slow
+def test_a_terminal_that_lives_on_is_left_as_it_was(place: Path, tmp_path: Path) -> None:
+    """Anybody may send the signal that a closed terminal sends."""
+    run, terminal = begun_on_a_terminal(place / "store", tmp_path / "errors")
+    run.send_signal(signal.SIGHUP)
+    shown = b""
+    with suppress(OSError):  # when all is said
+        while more := os.read(terminal, 4096):
+            shown += more
+    os.close(terminal)
+    assert run.wait(60) == 128 + signal.SIGHUP
+    assert b"\x1b[?25h" in shown  # the cursor is there again
+
+
+@pytest.mark.slow
+def test_a_terminal_that_is_closed_is_no_broken_disk(place: Path, tmp_path: Path) -> None:
+    store, errors = place / "store", tmp_path / "errors"
+    run, terminal = begun_on_a_terminal(store, errors)
     os.close(terminal)
     assert run.wait(60) == 128 + signal.SIGHUP, errors.read_text()
     assert "interrupted; what is done in a store is kept" in errors.read_text()

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 from cksc_dist import open_matrix, pairwise_dtw
+from cksc_dist.dist import verify as verify_module
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import append, ingest, ingest_distances
 from cksc_dist.dist.verify import verify
 from cksc_dist.errors import StoreError
+from cksc_dist.evaluate import fits as fits_module
 from cksc_dist.evaluate import protocol as protocol_module
 from cksc_dist.evaluate.extras import example_model, sweep
 from cksc_dist.evaluate.protocol import Protocol, evaluate
@@ -125,25 +127,89 @@ def test_what_was_read_while_others_had_the_place_is_read_again(
 def test_a_matrix_that_is_written_all_the_time_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "s.zarr"
     put(store, DATA, False)
-    matrix = open_matrix(store)
-    array = matrix._files.array
+    matrix, real = open_matrix(store), DistanceMatrix._checked
 
-    class Busy:
-        def __getitem__(self, key: Any) -> Any:
+    def busy(self: DistanceMatrix, read: Callable[[], Any]) -> Any:
+        def meanwhile() -> Any:
             shutil.rmtree(store / "ledger")
             compute_distances(store, run=SERIAL)
-            return array[key]
+            return read()
 
-    monkeypatch.setitem(vars(matrix._files), "array", Busy())
+        return real(self, meanwhile)
+
+    monkeypatch.setattr(DistanceMatrix, "_checked", busy)
     with pytest.raises(StoreError, match=CHANGED):
         matrix[0:1, 0:1]
+
+
+def test_threads_of_one_matrix_do_not_vouch_for_each_other(
+    store: Path, ready: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One reads distances of others; they go, and another thread asks first, and finds that all is well."""
+    matrix = open_matrix(store)
+    right, real, times = matrix[:, :], DistanceMatrix._checked, []
+
+    def asked_by_another(self: DistanceMatrix, read: Callable[[], Any]) -> Any:
+        def meanwhile() -> Any:
+            times.append(1)
+            if len(times) > 1:
+                return read()
+            put(store, OTHER, ready)
+            values = read()
+            put(store, DATA, ready)
+            np.testing.assert_array_equal(real(matrix, lambda: matrix._files.array[:16, :16]), right[:16, :16])
+            return values
+
+        return real(self, meanwhile)
+
+    monkeypatch.setattr(DistanceMatrix, "_checked", asked_by_another)
+    np.testing.assert_array_equal(matrix[:, :], right)
+    assert len(times) == 2
+
+
+FEW = SeriesSet.from_list(DATA.series[:20], DATA.labels[:20], DATA.ids[:20].tolist())
+
+
+def test_what_was_open_while_fewer_had_the_place_is_opened_anew(store: Path, ready: bool) -> None:
+    matrix, fresh, right = open_matrix(store), open_matrix(store), open_matrix(store)[:, :]
+    for each in (matrix, fresh):
+        put(store, FEW, ready)
+        with pytest.raises(StoreError, match=CHANGED):
+            each[:, :]
+        put(store, DATA, ready)
+        np.testing.assert_array_equal(each[:, :], right)
+        np.testing.assert_array_equal(each.tile((0, 2)), right[:16, 32:])
+        np.testing.assert_array_equal(each[[30, 35]], right[[30, 35]])
+
+
+def test_series_that_were_away_are_not_called_damaged(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    ingest(DATA, store)
+    series = open_series(Folder(store))
+    ingest(FEW, store, replace=True)
+    with pytest.raises(StoreError, match="another command has changed the series meanwhile"):
+        series.read(30, 31)
+    ingest(DATA, store, replace=True)
+    np.testing.assert_array_equal(series.read(30, 31)[0], DATA.series[30])
+
+
+def test_tiles_of_series_that_stay_are_kept_where_most_go(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    ingest(FEW, store, replace=True)
+    report = compute_distances(store, run=SERIAL)
+    assert report.pairs == 0
+    np.testing.assert_array_equal(open_matrix(store)[:, :], pairwise_dtw(FEW))
+    assert {file.parent.name for file in store.glob("distances/*/distance/c/*/*")} == {"0", "1"}
+    put(store, DATA, False)
+    np.testing.assert_array_equal(open_matrix(store)[:, :], pairwise_dtw(DATA))
 
 
 def test_a_matrix_of_fewer_series_or_none_is_told_in_words(tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     put(store, DATA, False)
     matrix, other = open_matrix(store), open_matrix(store)
-    put(store, SeriesSet.from_list(DATA.series[:20], DATA.labels[:20], DATA.ids[:20].tolist()), False)
+    put(store, FEW, False)
     with pytest.raises(StoreError, match=CHANGED):
         matrix[[30, 35]]
     put(store, DATA, False)
@@ -164,6 +230,22 @@ def test_verify_takes_nobody_else_s_series_for_damage(tmp_path: Path, monkeypatc
     monkeypatch.setattr(StoredSeries, "changed", replaced_meanwhile)
     with pytest.raises(StoreError, match="another command has changed the series meanwhile; run this one again"):
         verify(store)
+
+
+def test_verify_takes_nobody_else_s_distances_for_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, True)
+    real = verify_module.find_damage
+
+    def replaced_meanwhile(*arguments: Any) -> Any:
+        put(store, OTHER, True)
+        return real(*arguments)
+
+    monkeypatch.setattr(verify_module, "find_damage", replaced_meanwhile)
+    with pytest.raises(StoreError, match="another command has changed distances meanwhile; run this one again"):
+        verify(store)
+    monkeypatch.undo()
+    assert all(verdict.ok for verdict in verify(store)[1])
 
 
 def test_series_without_distances_yet_are_others_as_well(tmp_path: Path) -> None:
@@ -283,13 +365,46 @@ def test_what_belongs_to_an_evaluation_is_of_the_same_data(tmp_path: Path) -> No
     put(store, DATA, False)
     table = evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
     sweep(store, table, "sparsity", [1, 2], run=SERIAL)
-    assert set(find_evaluations(Folder(store))[0].sweeps) == {"sparsity"}
+    example_model(store, table)
+    found = find_evaluations(Folder(store))[0]
+    assert (set(found.sweeps), found.model is None, found.damage) == ({"sparsity"}, False, "")
     put(store, OTHER, False)
     for more in (lambda: sweep(store, table, "alpha", [0.1], run=SERIAL), lambda: example_model(store, table)):
         with pytest.raises(StoreError, match="have changed since the work was planned"):
             more()
     evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
-    assert not find_evaluations(Folder(store))[0].sweeps  # which is one of the series before
+    found = find_evaluations(Folder(store))[0]
+    assert not found.sweeps  # which is one of the series before
+    assert found.model is None
+    assert "on other series" in found.damage
+
+
+def test_a_sweep_begun_on_other_series_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    table = evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
+    real = fits_module.open_matrix
+
+    def replaced_after(*arguments: Any) -> Any:
+        matrix = real(*arguments)
+        monkeypatch.undo()
+        small_tiles(monkeypatch)
+        put(store, OTHER, False)
+        return matrix
+
+    monkeypatch.setattr(fits_module, "open_matrix", replaced_after)
+    with pytest.raises(StoreError, match="have changed since the work was planned"):
+        sweep(store, table, "alpha", [0.1], run=SERIAL)
+    assert not (store / "results" / "evaluation-alpha").exists()
+
+
+def test_a_table_that_does_not_say_of_which_data_it_is_can_be_gone_on_with(tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    put(store, DATA, False)
+    table = evaluate(store, ["cksc"], Protocol(n_splits=2, tune=False), sparsity=2, run=SERIAL)
+    del table.attrs["data"]
+    assert sweep(store, table, "alpha", [0.1], run=SERIAL).sizes["alpha"] == 1
+    assert Path(example_model(store, table)).exists()
 
 
 def check_that_nothing_was_kept(store: Path, model: Path, spec: ModelSpec, place: Any, ready: bool) -> None:
