@@ -33,6 +33,7 @@ from cksc_dist.evaluate.fit_work import (
     FitFiles,
     Measures,
     changed_data,
+    check_data,
     data_digest,
     data_of,
     run_batch,
@@ -170,6 +171,8 @@ def _planned(
     folder: Folder, tasks: Sequence[FitTask], distances: str, data: str
 ) -> tuple[tuple[tuple[str, str], ...], list[str]]:
     """Return the matrices of fits with their digests, and the key of each fit."""
+    if data:
+        check_data(folder, distances, data)  # before other matrices are found to be unfinished
     matrix = open_matrix(folder.url, distances)
     digests = _digests(folder, matrix.fingerprint, tasks)
     if data and digests[0][1] != data:

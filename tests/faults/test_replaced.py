@@ -167,7 +167,8 @@ def test_threads_of_one_matrix_do_not_vouch_for_each_other(
     assert len(times) == 2
 
 
-FEW = SeriesSet.from_list(DATA.series[:20], DATA.labels[:20], DATA.ids[:20].tolist())
+FEW = SeriesSet.from_list(DATA.series[:32], DATA.labels[:32], DATA.ids[:32].tolist())
+"""The series of whole tiles."""
 
 
 def test_what_was_open_while_fewer_had_the_place_is_opened_anew(store: Path, ready: bool) -> None:
@@ -188,9 +189,9 @@ def test_series_that_were_away_are_not_called_damaged(tmp_path: Path) -> None:
     series = open_series(Folder(store))
     ingest(FEW, store, replace=True)
     with pytest.raises(StoreError, match="another command has changed the series meanwhile"):
-        series.read(30, 31)
+        series.read(35, 36)
     ingest(DATA, store, replace=True)
-    np.testing.assert_array_equal(series.read(30, 31)[0], DATA.series[30])
+    np.testing.assert_array_equal(series.read(35, 36)[0], DATA.series[35])
 
 
 def test_tiles_of_series_that_stay_are_kept_where_most_go(tmp_path: Path) -> None:
