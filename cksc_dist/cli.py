@@ -234,12 +234,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _discard_output()
             return EXIT_BROKEN_PIPE
         except KeyboardInterrupt as interrupt:
-            print("cksc: interrupted; what is done in a store is kept", file=last_words)
+            last_words("cksc: interrupted; what is done in a store is kept")
             return exit_code(interrupt)
         except (CkscError, OSError, MemoryError) as error:
             if options.debug:
-                print(no_controls(traceback.format_exc()), end="", file=last_words)
-            print(f"cksc: error: {in_words(error)}", file=last_words)
+                last_words(no_controls(traceback.format_exc()).rstrip("\n"))
+            last_words(f"cksc: error: {in_words(error)}")
             return EXIT_ERROR
     return code or 0
 

@@ -9,9 +9,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import Any
 
-from cksc_dist.commands.screen import no_controls
+from cksc_dist.commands.screen import end_bars, no_controls
 from cksc_dist.errors import CkscError
 
 __all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "Terminated", "exit_code", "in_words", "prepared", "run_job"]
@@ -36,16 +36,22 @@ def exit_code(interrupt: KeyboardInterrupt) -> int:
 
 
 @contextmanager
-def prepared() -> Iterator[TextIO]:
+def prepared() -> Iterator[Callable[[str], None]]:
     """Have somewhere to print to, in whatever letters it takes, and hear signals that end a process.
 
-    Gives the stream for last words: a bar that could not be ended, on a terminal that was closed, may have its place.
+    Gives what says last words.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started the process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  as long as the process
         elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # labels and ids may have letters that it lacks
+
+    stream = sys.stderr  # a bar that could not be ended, on a terminal that was closed, may have its place
+
+    def last_words(text: str) -> None:
+        end_bars()
+        print(text, file=stream)
 
     terminals = [number for number in (1, 2) if os.isatty(number)]  # standard output and standard error
 
@@ -65,7 +71,7 @@ def prepared() -> Iterator[TextIO]:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
                 before[number] = signal.signal(number, terminate)
     try:
-        yield sys.stderr
+        yield last_words
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -91,9 +97,9 @@ def run_job(name: str, work: Callable[[], None]) -> int:
         try:
             work()
         except (CkscError, OSError, MemoryError) as error:
-            print(f"{name}: error: {in_words(error)}", file=last_words)
+            last_words(f"{name}: error: {in_words(error)}")
             return EXIT_ERROR
         except KeyboardInterrupt as interrupt:
-            print(f"{name}: interrupted; run it again to go on", file=last_words)
+            last_words(f"{name}: interrupted; run it again to go on")
             return exit_code(interrupt)
     return 0

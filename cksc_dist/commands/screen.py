@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-__all__ = ["Screen", "no_controls"]
+__all__ = ["Screen", "end_bars", "no_controls"]
 
 Item = TypeVar("Item")
 
@@ -35,6 +36,16 @@ def no_controls(text: str) -> str:
     walk\\x1b[2J
     """
     return _CONTROLS.sub(_spelt, text)
+
+
+_bars: WeakSet[Progress] = WeakSet()
+
+
+def end_bars() -> None:
+    """Take away bars that were left where somebody interrupted: they hide the cursor, and draw over last words."""
+    for bar in list(_bars):
+        with suppress(OSError):  # the terminal is gone
+            bar.stop()
 
 
 class Screen:
@@ -127,7 +138,9 @@ class Screen:
             TextColumn("ETA"),
             TimeRemainingColumn(),
         ]
-        return Progress(*columns, console=self._console, transient=True)
+        bar = Progress(*columns, console=self._console, transient=True)
+        _bars.add(bar)
+        return bar
 
     def can_show(self, letters: str) -> bool:
         """Tell whether the stream's encoding has all these letters."""

@@ -320,16 +320,17 @@ def begun_on_a_terminal(store: Path, errors: Path) -> tuple[subprocess.Popen[byt
 
 
 @pytest.mark.slow
-def test_a_terminal_that_lives_on_is_left_as_it_was(place: Path, tmp_path: Path) -> None:
-    """Anybody may send the signal that a closed terminal sends."""
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_terminal_that_lives_on_is_left_as_it_was(number: signal.Signals, place: Path, tmp_path: Path) -> None:
+    """Anybody may send the signal that a closed terminal sends, and in the very moment when a bar is first drawn."""
     run, terminal = begun_on_a_terminal(place / "store", tmp_path / "errors")
-    run.send_signal(signal.SIGHUP)
+    run.send_signal(number)
     shown = b""
     with suppress(OSError):  # when all is said
         while more := os.read(terminal, 4096):
             shown += more
     os.close(terminal)
-    assert run.wait(60) == 128 + signal.SIGHUP
+    assert run.wait(60) == 128 + number
     assert b"\x1b[?25h" in shown  # the cursor is there again
 
 
