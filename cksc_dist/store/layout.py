@@ -13,6 +13,7 @@ metadata.json, lock.json         copies of all zarr.json; who is writing
 from __future__ import annotations
 
 import json
+import struct
 from typing import Any
 
 import zarr
@@ -42,8 +43,9 @@ DAMAGE = (
     AssertionError,
     RuntimeError,
     MemoryError,
+    struct.error,
 )
-"""What Zarr raises where metadata or chunks are not what was written; a file that is lost is another thing."""
+"""What Zarr and xarray raise where metadata or chunks are not what was written; a lost file is another thing."""
 
 
 def compressors(itemsize: int) -> list[Any]:

@@ -25,6 +25,7 @@ from cksc_dist.evaluate.results import find_evaluations, told_by_table
 from cksc_dist.io import make_gestures
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
+from cksc_dist.store.manifest import digests_of
 from tests.small_stores import files_below, flip_bit
 
 SERIAL = RunSpec(executor="serial")
@@ -133,6 +134,18 @@ def test_a_sweep_over_something_else_is_none(store: Path) -> None:
     tasks = protocol_tasks(LABELS, n_splits=1, grid={"sparsity": 2, "factor": [0.5, 1.0]})
     run_fits(store, tasks, name="evaluation-alpha", run=SERIAL)
     assert "alpha" not in find_evaluations(Folder(store))[0].sweeps
+
+
+def test_a_fill_value_that_is_none_is_damage(store: Path) -> None:
+    """Found by fuzzing: xarray unpacks it by itself, and the digests may be right."""
+    metadata = store / "results" / "evaluation" / "accuracy" / "zarr.json"
+    about = json.loads(metadata.read_text())
+    about["attributes"]["_FillValue"] = "AAAA"
+    metadata.write_text(json.dumps(about))
+    folder, listed = Folder(store), "results/evaluation.files.json"
+    folder.write_json(listed, digests_of(folder, folder.read_json(listed)))
+    with pytest.raises(StoreError, match=r"results/evaluation is damaged \(unpack requires a buffer of 8 bytes\)"):
+        find_evaluations(folder)
 
 
 def test_a_store_without_evaluations(tmp_path: Path) -> None:

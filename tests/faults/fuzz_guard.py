@@ -93,7 +93,8 @@ class Guard:
         where = os.path.realpath(os.fsdecode(path))
         inside = where == self._box or where.startswith(f"{self._box}{os.sep}")
         caches = where.startswith(os.environ.get("MPLCONFIGDIR", "\0")) or "__pycache__" in where
-        if not inside and not caches and where != os.devnull:
+        nowhere = where in (os.devnull, "/proc") or where.startswith("/proc/nothing")  # as command lines may ask for
+        if not inside and not caches and not nowhere:
             self._outside.append(f"{event} {where!r:.200}")
 
     def run(self, execute: Callable[[], bool]) -> tuple[str, str | None]:
