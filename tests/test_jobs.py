@@ -135,20 +135,17 @@ def test_another_size_in_the_same_store_is_told_before_any_work(tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir()] == ["frames.zarr"]
 
 
-@pytest.mark.slow
-def test_on_a_scheduler_of_ones_own_the_bytes_are_the_same_and_workers_train(
+@pytest.mark.campaign  # a smaller one is in every run: test_videos_of_ones_own_on_a_scheduler_of_ones_own
+def test_the_main_job_on_a_scheduler_of_ones_own_gives_the_same_bytes(
     job: tuple[Path, str], address: str, tmp_path: Path
 ) -> None:
     run_here(*SMALL, "--scheduler", address, "--store", str(tmp_path / "dyntex"))
     assert results(tmp_path / "dyntex") == results(job[0] / "dyntex")
     assert len(results(tmp_path / "dyntex")) > 150
-    with Client(address, set_as_default=False) as client:
-        seen = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
-    assert {"dtw-tile", "code-block", "atom-solve"} <= seen
 
 
 @pytest.mark.slow
-def test_videos_of_ones_own(
+def test_videos_of_ones_own_on_a_scheduler_of_ones_own(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = TextureSpec(frames=9, side=12)
@@ -171,6 +168,12 @@ def test_videos_of_ones_own(
     assert (tmp_path / "own.html").exists()
     assert not (tmp_path / "own" / "videos").exists()
     assert load_model(tmp_path / "own" / "frames.zarr" / "models" / "frames").sparsity == 3
+    with Client(address, set_as_default=False) as client:
+        seen = client.run_on_scheduler(lambda dask_scheduler: set(dask_scheduler.task_prefixes))
+    assert {"dtw-tile", "code-block", "atom-solve"} <= seen  # workers train
+    run_here("--data", "videos", "--splits", "1", "--store", "here", "--report", "here.html", "--workers", "1")
+    assert results(tmp_path / "own") == results(tmp_path / "here")
+    assert len(results(tmp_path / "own")) > 30
 
 
 def test_the_job_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

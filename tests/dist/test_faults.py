@@ -176,7 +176,7 @@ def test_a_killed_client_leaves_no_workers_and_the_next_goes_on(
     check_complete(store, undisturbed)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_workers_killed_while_the_cluster_starts(start: Starter, store: Path) -> None:
     run = start.cksc("distances", str(store), *DASK_RUN)
     wait_until(lambda: len(run.workers()) == 2, "two workers")

@@ -246,10 +246,8 @@ def silent(server: Server, line: Line) -> Iterator[None]:
 Outage = Callable[[Server, Line], AbstractContextManager[None]]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("outage", "executor"), [pytest.param(refusing, "dask", marks=pytest.mark.campaign), (silent, "threads")]
-)
+@pytest.mark.campaign  # one that fails, throttles and is slow is in every run: tests/faults/test_s3_trouble.py
+@pytest.mark.parametrize(("outage", "executor"), [(refusing, "dask"), (silent, "threads")])
 def test_a_server_that_goes_away_for_ten_seconds_is_waited_for(
     url: str, server: Server, start: Starter, gestures: SeriesSet, local: Path, outage: Outage, executor: str
 ) -> None:

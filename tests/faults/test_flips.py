@@ -165,7 +165,7 @@ def test_a_flipped_bit_gives_no_wrong_number_and_verify_finds_it(
 ) -> None:
     code, said = told(work, capsys)
     assert (code, "unknown" in said) == (0, False), said
-    tried = try_flips(work, 60, truth, capsys, slow_every=30)
+    tried = try_flips(work, 30, truth, capsys, slow_every=15)
     assert len(tried) > 5
 
 

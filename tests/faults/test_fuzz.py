@@ -20,12 +20,12 @@ def failures(tallies: list[Tally]) -> str:
 
 
 def test_spoilt_input_is_taken_or_refused_by_a_named_error() -> None:
-    tallies = run(600, seed=1)
+    tallies = run(400, seed=1)
     assert not any(tally.failed for tally in tallies), failures(tallies)
     assert [tally.target for tally in tallies] == list(TARGETS)
-    assert sum(tally.executions for tally in tallies) >= 590
+    assert sum(tally.executions for tally in tallies) >= 390
     # not all of it is noise: some is taken, some is refused
-    assert min(sum(tally.accepted for tally in tallies), sum(tally.refused for tally in tallies)) > 100
+    assert min(sum(tally.accepted for tally in tallies), sum(tally.refused for tally in tallies)) > 60
 
 
 def test_slow_readers_get_their_share() -> None:

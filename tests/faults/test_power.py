@@ -140,7 +140,7 @@ def power(monkeypatch: pytest.MonkeyPatch) -> Power:
     return Power(monkeypatch)
 
 
-@pytest.fixture(params=[4, pytest.param(None, marks=pytest.mark.campaign)], ids=["some", "all"])
+@pytest.fixture(params=[2, pytest.param(None, marks=pytest.mark.campaign)], ids=["some", "all"])
 def cuts(power: Power, request: pytest.FixtureRequest) -> Power:
     """Power that goes at some syncs of a command, or at each."""
     power.most = request.param
