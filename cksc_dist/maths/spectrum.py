@@ -21,7 +21,8 @@ A training row sent through as a test row has ``k_i V_- = -(V_-)_i |S_-|``, henc
 comes out as its row of the normalised training kernel. For other samples the division by eigenvalues
 next to zero would magnify noise without bound; the largest value among training samples bounds it.
 
-All of it runs on one BLAS thread, whose rounding does not depend on how many there might be.
+What is learnt on training rows runs on one BLAS thread, whose rounding does not depend on how many there might be. What
+becomes of a test row does not depend on the rows beside it: with a BLAS, its bits would.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cksc_dist.errors import InputError
+from cksc_dist.maths.kernel_product import Columns, multiply
 from cksc_dist.maths.matrix_checks import Matrix, as_matrix, check_kernel, check_square
 from cksc_dist.maths.threads import one_blas_thread
 
@@ -218,20 +220,21 @@ class SpectralRepair:
         P: NDArray[np.float64] = np.eye(len(self.vectors)) - self.weight * (self.vectors @ self.vectors.T)
         return P
 
-    @one_blas_thread()
     def rows(self, K: ArrayLike) -> Matrix:
         """Return ``K P`` for test rows K, (n_test, n)."""
         matrix = self._test_rows(K)
-        repaired = matrix - self.weight * ((matrix @ self.vectors) @ self.vectors.T)  # k_z P
+        repaired = matrix - self.weight * multiply(self._coordinates(matrix), Columns.of(self.vectors.T))  # k_z P
         return repaired.astype(matrix.dtype, copy=False)
 
-    @one_blas_thread()
     def self_similarity(self, K: ArrayLike, own: ArrayLike = 1.0) -> NDArray[np.float64]:
         """Return the repaired K_zz of new samples, given their rows and K_zz as it was (1 for a Gaussian)."""
-        coordinates = self._test_rows(K).astype(np.float64, copy=False) @ self.vectors  # k_z V_-
-        negative = (coordinates**2 / -self.eigenvalues).sum(axis=1)  # K_-(z, z)
+        negative = (self._coordinates(self._test_rows(K)) ** 2 / -self.eigenvalues).sum(axis=1)  # K_-(z, z)
         most = _negative_diagonal(self.eigenvalues, self.vectors).max()
         return np.asarray(own + self.weight * np.minimum(negative, most), dtype=np.float64)
+
+    def _coordinates(self, matrix: Matrix) -> NDArray[np.float64]:
+        """Return ``k_z V_-``, whose bits do not depend on the other rows."""
+        return multiply(np.ascontiguousarray(matrix), Columns.of(self.vectors))
 
     def _test_rows(self, K: ArrayLike) -> Matrix:
         matrix = as_matrix(K, "K")

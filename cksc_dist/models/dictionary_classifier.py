@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from cksc_dist.maths.kernel_product import Columns, multiply
 from cksc_dist.maths.learnt import Learnt
 from cksc_dist.maths.threads import one_blas_thread
 from cksc_dist.models.kernel_classifier import Arrays, KernelClassifier
@@ -100,7 +101,7 @@ class DictionaryClassifier(KernelClassifier):
 
     def _set_model(self, model: Any, gram: Float) -> None:
         self._model, self._atom_gram = model, gram
-        self._weights = self._support_atoms.toarray().T  # U on the samples that carry weight
+        self._weights = Columns.of(self._support_atoms.toarray().T)  # U on the samples that carry weight
         members = sparse.csr_array(
             (np.ones(self.n_train_), (self._train_labels, np.arange(self.n_train_))),
             shape=(len(self.classes_), self.n_train_),
@@ -114,11 +115,9 @@ class DictionaryClassifier(KernelClassifier):
     def _codes_of(self, rows: NDArray[Any]) -> Any:
         return sparse.csr_array(self._codes(self._linear(rows)))
 
-    @one_blas_thread()
     def _linear(self, rows: NDArray[Any]) -> Float:
-        """Return the products of samples with the atoms, k_z'U (m, k), from their kernel rows."""
-        linear: Float = rows.astype(np.float64, copy=False) @ self._weights
-        return linear
+        """Return the products of samples with the atoms, k_z'U (m, k), to the same bits whatever the others are."""
+        return multiply(np.ascontiguousarray(rows), self._weights, self.n_jobs)
 
     def _scores(self, rows: NDArray[Any], codes: Any) -> tuple[Float, NDArray[np.bool_]]:
         far = np.diff(codes.indptr) == 0

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cksc_dist.maths.kernel_product import Columns
 from cksc_dist.maths.learnt import Learnt
 from cksc_dist.maths.lpksvd import LPKSVDModel, recall, train
 from cksc_dist.models.dictionary_classifier import DictionaryClassifier, shares_of_regression
@@ -191,7 +192,7 @@ class LPKSVD(DictionaryClassifier):
 
     def _set_model(self, model: LPKSVDModel, gram: Float) -> None:
         super()._set_model(model, gram)
-        self._weights = model.images  # samples are coded by k_z'D, not by k_z'U
+        self._weights = Columns.of(model.images)  # samples are coded by k_z'D, not by k_z'U
 
     def _codes(self, linear: Float) -> Any:
         # as they were at fit: parameters may have been set since

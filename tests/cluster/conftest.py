@@ -24,8 +24,8 @@ def start(folder: Path) -> Iterator[Starter]:
         yield started
 
 
-SERIES = {"n_per_class": 160, "dims": 6, "length": (60, 90)}
-"""So many that the matrix has several tiles: both workers have a part in it."""
+SERIES = {"n_per_class": 160, "dims": 6, "length": (150, 220)}
+"""So many, and so long, that they are several tasks on a quick machine, too: both workers have a part in them."""
 
 
 @pytest.fixture

@@ -475,6 +475,19 @@ def test_float32_rows_stay_float32():
     np.testing.assert_allclose(repair.rows(K), repaired, atol=1e-5)
 
 
+@pytest.mark.parametrize("how", ["clip", "flip"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_repaired_row_does_not_depend_on_the_rows_beside_it(how, dtype):
+    rng = np.random.default_rng(5)
+    K = rng.standard_normal((70, 70))
+    _, repair = spectral_repair(((K + K.T) / 2).astype(dtype), how)
+    rows = rng.standard_normal((45, 70)).astype(dtype)
+    repaired, own = repair.rows(rows), repair.self_similarity(rows)
+    for some in (slice(0, 1), slice(44, 45), slice(3, 5), slice(7, 40)):
+        assert repair.rows(rows[some]).tobytes() == repaired[some].tobytes()
+        assert repair.self_similarity(rows[some]).tobytes() == own[some].tobytes()
+
+
 def test_repair_refuses_what_it_cannot_use():
     with pytest.raises(InputError, match="how='clop': must be 'clip' or 'flip'"):
         spectral_repair(np.eye(3), "clop")

@@ -413,6 +413,23 @@ def test_same_bits_for_any_number_of_threads_and_every_time(variant: str) -> Non
     assert (bits(other, problem.K_test) == first) == (method is JKSRC)  # which draws nothing
 
 
+@pytest.mark.parametrize("variant", [*VARIANTS, "CKSC", "CKSC clip", "CKSC flip"])
+def test_a_decision_does_not_depend_on_what_else_is_decided(
+    gestures: tuple[SeriesSet, SeriesSet], variant: str
+) -> None:
+    """With a BLAS, the bits of a row would follow the number of rows, and its place among them."""
+    train, test = gestures
+    method, parameters = VARIANTS.get(variant, (CKSC, {"repair": variant.partition(" ")[2] or None}))
+    model = make(method, kernel="dtw", bandwidth=40.0, **parameters).fit(train, train.labels)
+    shares, codes = model.class_shares(test), model.transform(test)
+    explained = model.explain_many(test)
+    for rows in ([0], [20], [4, 7], [*range(3, 20)], [*range(20, -1, -1)]):
+        some = [test.series[i] for i in rows]
+        assert model.class_shares(some).tobytes() == shares[rows].tobytes()
+        assert model.transform(some).tobytes() == codes[rows].tobytes()
+        assert model.explain_many(some) == [explained[i] for i in rows]
+
+
 # files
 
 
