@@ -36,6 +36,8 @@ started: where a worker dies meanwhile, Dask may wait without end."""
 START_SECONDS = 30
 CLOSE_SECONDS = 30
 STARTS = 3
+STARTS_OF_DYING = 10
+"""So often a cluster is started whose workers die without a word, as those do that somebody kills."""
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)  # which Windows lacks
 
 _ONE_THREAD = {
@@ -44,7 +46,7 @@ _ONE_THREAD = {
 
 
 def local_cluster(workers: int, limit: int | None) -> LocalCluster:
-    """Start a cluster on this machine; once more, where a worker died meanwhile: Dask then gives up."""
+    """Start a cluster on this machine; once more where a worker died meanwhile, and again: Dask then gives up."""
     protocol = _protocol()  # left out, it is not encrypted, whatever Dask's default is
     lacking = lacking_certificates(protocol) if protocol else ""
     if lacking:
@@ -52,17 +54,27 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
             f"Dask's setting distributed.comm.require-encryption wants TLS, {lacking}, or unset "
             "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION"
         )
-    trouble, seconds = (RuntimeError, OSError, TimeoutError), UP_SECONDS + workers * EACH_SECONDS
-    for _ in range(STARTS - 1):
-        with suppress(*trouble):
+    seconds = UP_SECONDS + workers * EACH_SECONDS
+    left = {False: STARTS, True: STARTS_OF_DYING}
+    while True:
+        try:
             return _started(partial(_new_cluster, workers, limit), seconds)
-    try:
-        return _started(partial(_new_cluster, workers, limit), seconds)
-    except trouble as error:
-        raise ClusterError(
-            f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or with "
-            "--executor threads"
-        ) from error
+        except (RuntimeError, OSError, TimeoutError) as error:
+            died = _died(error)
+            left[died] -= 1
+            if left[died]:
+                continue
+            raise ClusterError(
+                f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or "
+                "with --executor threads"
+            ) from error
+
+
+def _died(error: BaseException) -> bool:
+    """Tell whether a worker died without a word; one that meets with an error while it starts tells it."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return isinstance(error, RuntimeError)
 
 
 def _new_cluster(workers: int, limit: int | None, name: str) -> LocalCluster:
