@@ -33,9 +33,9 @@ from cksc_dist.commands.options import (
     run_spec,
     share,
 )
-from cksc_dist.commands.program import EXIT_ERROR, exit_code, in_words, prepared
+from cksc_dist.commands.program import EXIT_ERROR, exit_code, in_words, on_this_machine, prepared
 from cksc_dist.commands.screen import no_controls
-from cksc_dist.errors import CkscError, InputError
+from cksc_dist.errors import CkscError, InputError, typed
 
 __all__ = ["main"]
 
@@ -227,7 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_warning
         try:
             run: Callable[[argparse.Namespace], int | None] = options.run
-            code = run(options)
+            with on_this_machine():
+                code = run(options)
             sys.stdout.flush()
         except BrokenPipeError:
             # the reader has what it wanted; without this Python would complain when it closes the stream
@@ -445,7 +446,7 @@ def _ingest(options: argparse.Namespace) -> None:
 
     *sources, store = options.paths
     if not sources and options.distances is None:
-        raise InputError(f"give what to read, and last the store to make: cksc ingest SOURCE {store}")
+        raise InputError(f"give what to read, and last the store to make: cksc ingest SOURCE {typed(store)}")
     ingest([Path(path) for path in sources], store, dict(options.reader_options), options.distances, options.replace)
 
 

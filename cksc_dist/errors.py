@@ -6,6 +6,7 @@ so that code written for scikit-learn or NumPy catches it without knowing this p
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 __all__ = [
@@ -22,6 +23,8 @@ __all__ = [
     "StoreBusyError",
     "StoreError",
     "brief",
+    "typed",
+    "want_of_threads",
 ]
 
 MOST_LETTERS = 300
@@ -100,3 +103,21 @@ def brief(error: BaseException) -> str:
     """
     words = str(error) or type(error).__name__
     return words if len(words) <= MOST_LETTERS else words[: MOST_LETTERS - 3] + "..."
+
+
+def typed(path: str | Path) -> str:
+    """Return a path or URL as it is to be typed in a command that a person is told to run.
+
+    Examples
+    --------
+    >>> print(typed("taps.zarr"), typed("s3://bucket/taps"), typed("my data/taps.zarr"), typed("-taps"))
+    taps.zarr s3://bucket/taps 'my data/taps.zarr' ./-taps
+    """
+    text = str(path)
+    return shlex.quote(f"./{text}" if text.startswith("-") else text)
+
+
+def want_of_threads(error: BaseException) -> None:
+    """Raise a MemoryError for an error that tells that no thread could be started, of whatever it was taken for."""
+    if isinstance(error, RuntimeError) and "new thread" in str(error):
+        raise MemoryError(f"{error}: this user may have no more (ulimit -u), or no more memory (ulimit -v)") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
@@ -120,6 +121,12 @@ def test_from_a_file_to_a_matrix_that_xarray_opens(tmp_path: Path, source: Path,
     assert re.search(r"series +45\n", out)
     assert re.search(r"classes +2: sit 22, walk 23\n", out)
     assert re.search(rf"written to {store} in .*; next: cksc distances {store}", out)
+    # what is told to be typed can be, whatever the name
+    spaced = store.with_name("my gestures' store.zarr")
+    store.rename(spaced)
+    (line,) = re.findall(r"compute one with: (.*)", typed("status", spaced)[1])
+    assert shlex.split(line) == ["cksc", "distances", str(spaced)]
+    spaced.rename(store)
 
     code, out, _ = typed("plan", store, "--workers", 3)
     assert code == 0

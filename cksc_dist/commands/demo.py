@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
+from cksc_dist.errors import typed
 from cksc_dist.io import make_gestures, write_npz
 from cksc_dist.maths.dtw import pairwise_dtw
 from cksc_dist.maths.threads import resolve_n_jobs
@@ -77,7 +78,7 @@ def demo(seed: int, per_class: int, n_jobs: int, save: Path | None) -> None:
         held_out = save.with_name(f"{save.name}.test.npz")
         model.save(save)
         write_npz(held_out, test)
-        screen.line(f"\nsaved; now try: cksc predict {save} {held_out} --explain")
+        screen.line(f"\nsaved; now try: cksc predict {typed(save)} {typed(held_out)} --explain")
 
 
 def _rate(n: int, seconds: float, n_jobs: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
@@ -227,7 +228,7 @@ def _reader_option(text: str) -> tuple[str, str | None]:
 def window(text: str) -> int | float:
     """Return a band: whole frames, or a fraction."""
     try:
-        return int(text) if text.isdigit() else float(text)
+        return int(text) if re.fullmatch(r"\s*[+-]?[0-9_]+\s*", text) else float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither frames (10) nor a fraction (0.1)") from None
 

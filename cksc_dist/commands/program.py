@@ -12,13 +12,26 @@ from contextlib import contextmanager
 from typing import Any
 
 from cksc_dist.commands.screen import end_bars, no_controls
-from cksc_dist.errors import CkscError
+from cksc_dist.errors import CkscError, PlanError, want_of_threads
 
-__all__ = ["EXIT_ERROR", "EXIT_INTERRUPTED", "Terminated", "exit_code", "in_words", "prepared", "run_job"]
+__all__ = [
+    "EXIT_ERROR",
+    "EXIT_INTERRUPTED",
+    "Terminated",
+    "exit_code",
+    "in_words",
+    "on_this_machine",
+    "prepared",
+    "run_job",
+]
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
+
+LEAST_ADDRESSES = 768 * 2**20
+"""Bytes that a process must be able to address: with less, OpenBLAS may wait for memory without end while it is loaded,
+and hears no signal."""
 
 ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # which Windows lacks
 
@@ -77,6 +90,26 @@ def prepared() -> Iterator[Callable[[str], None]]:
             signal.signal(number, handler)
 
 
+@contextmanager
+def on_this_machine() -> Iterator[None]:
+    """Refuse a machine that has not enough for the libraries; call a want of threads by its name."""
+    if sys.platform != "win32":
+        import resource
+
+        most = resource.getrlimit(resource.RLIMIT_AS)[0]
+        if most != resource.RLIM_INFINITY and most < LEAST_ADDRESSES:
+            raise PlanError(
+                f"this process may address {most / 2**20:,.0f} MiB, but needs {LEAST_ADDRESSES / 2**20:,.0f} MiB for "
+                "its libraries alone, of which only a part is memory; raise ulimit -v, or lift it (unlimited), and "
+                "set --memory instead"
+            )
+    try:
+        yield
+    except RuntimeError as error:
+        want_of_threads(error)
+        raise
+
+
 def in_words(error: Exception) -> str:
     """Return what is wrong and, where the operating system says it, what to do."""
     if isinstance(error, MemoryError):
@@ -95,7 +128,8 @@ def run_job(name: str, work: Callable[[], None]) -> int:
     """Do the work of a job, say what goes wrong, and return the exit code."""
     with prepared() as last_words:
         try:
-            work()
+            with on_this_machine():
+                work()
         except (CkscError, OSError, MemoryError) as error:
             last_words(f"{name}: error: {in_words(error)}")
             return EXIT_ERROR

@@ -22,7 +22,7 @@ from cksc_dist.dist.status import MatrixStatus, store_status
 from cksc_dist.dist.verify import Verdict
 from cksc_dist.dist.verify import verify as verify_store
 from cksc_dist.dist.verify_files import Files, verify_files
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, typed
 from cksc_dist.io import read
 from cksc_dist.maths.threads import resolve_n_jobs
 from cksc_dist.spec import DistanceSpec, RunSpec
@@ -60,7 +60,7 @@ def ingest(
     if data is not None and not ingesting.ingest(data, store, replace=replace_old):
         screen.line(f"{store} holds just these series already; nothing to do")
         return
-    screen.line(f"written to {store} in {in_time(time.perf_counter() - begin)}; next: cksc distances {store}")
+    screen.line(f"written to {store} in {in_time(time.perf_counter() - begin)}; next: cksc distances {typed(store)}")
 
 
 def count_dims(store: str) -> int:
@@ -143,7 +143,7 @@ def status(store: str) -> None:
         if quiet is not None:
             screen.line(f"no sign of life from it for {in_time(quiet)}: if it is dead, the next run takes over")
     if not found.matrices:
-        screen.line(f"no matrix yet; compute one with: cksc distances {store}")
+        screen.line(f"no matrix yet; compute one with: cksc distances {typed(store)}")
     for matrix in found.matrices:
         screen.line()
         screen.table(["", ""], _status_rows(matrix, store))
@@ -196,7 +196,7 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
     for fault in faults:
         screen.line(f"damaged: {fault}")
     if any(fault.startswith("series ") for fault in faults):
-        screen.line(f"mend the series with: cksc ingest SOURCE {store} --replace")
+        screen.line(f"mend the series with: cksc ingest SOURCE {typed(store)} --replace")
     code = 1 if faults else 0
     # what metadata is damaged says nothing about which files belong together
     others = Files([], []) if faults else verify_files(folder)
@@ -218,7 +218,7 @@ def verify(store: str, sample: int, seed: int | None, prefix: str, repair: bool,
         if not verdict.ok:
             code = 1
     if (faults or any(not verdict.ok for verdict in verdicts)) and not repair:
-        screen.line(f"mend it with: cksc verify {store} --repair")
+        screen.line(f"mend it with: cksc verify {typed(store)} --repair")
     return code
 
 
@@ -262,4 +262,4 @@ def append(store: str, sources: Sequence[Path], reader_options: Mapping[str, Any
         screen.heading(f"{report.fingerprint}")
         _print_report(screen, report)
     if not appended.reports:
-        screen.line(f"no matrix yet; compute one with: cksc distances {store}")
+        screen.line(f"no matrix yet; compute one with: cksc distances {typed(store)}")

@@ -13,7 +13,7 @@ from cksc_dist.commands.amounts import in_time
 from cksc_dist.commands.screen import Screen
 from cksc_dist.commands.sparkline import ASCII, BLOCKS, sparkline
 from cksc_dist.commands.work_screen import WorkScreen
-from cksc_dist.errors import InputError, ReadError
+from cksc_dist.errors import InputError, ReadError, typed
 from cksc_dist.files import plain_only
 from cksc_dist.io.text import quote
 from cksc_dist.models.training import Place, Training, held_out_accuracy, train
@@ -93,7 +93,7 @@ def _say(screen: Screen, done: Training, model: str) -> None:
         f"{estimator.dictionary_.shape[1]} atoms {how}; {len(estimator.support_):,} of {estimator.n_train_:,} training "
         f"series carry weight; mean interpretability {estimator.interpretability_.mean():.2f}"
     )
-    screen.line(f"saved to {model} in {in_time(done.seconds)}; next: cksc predict {model} SOURCE")
+    screen.line(f"saved to {model} in {in_time(done.seconds)}; next: cksc predict {typed(model)} SOURCE")
 
 
 def _split(matrix: DistanceMatrix, rows: Index, share: float, seed: int) -> tuple[Index, Index]:

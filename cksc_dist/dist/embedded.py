@@ -65,8 +65,8 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
             if left[died]:
                 continue
             raise ClusterError(
-                f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again, or "
-                "with --executor threads"
+                f"no cluster could be started on this machine ({error.__cause__ or error}); run the command again or, "
+                "where it takes that, with --executor threads"
             ) from error
 
 

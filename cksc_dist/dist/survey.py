@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from cksc_dist.dist.plan import Todo
+from cksc_dist.errors import want_of_threads
 from cksc_dist.store.grid import Tile, places
 from cksc_dist.store.ledger import Blocks, Entry, Ledger, checksum
 from cksc_dist.store.matrix_files import MatrixFiles
@@ -24,6 +25,7 @@ def tile_fault(files: MatrixFiles, tile: Tile, entry: Entry) -> str | None:
         except ValueError as error:  # Zarr's checksum, or a chunk that cannot be decoded
             return f"chunk {place} is damaged: {error}"
         except RuntimeError as error:
+            want_of_threads(error)
             return f"chunk {place} cannot be decoded: {error}"
         upright = values if place == tile else values.T
         found = checksum(upright[: entry.rows, : entry.columns])

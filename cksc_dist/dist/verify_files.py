@@ -135,7 +135,7 @@ def _is_place(place: str, counts: list[int]) -> bool:
 
 
 def _ledger(found: _Found, name: str, files: MatrixFiles) -> None:
-    top, again = f"ledger/{name}", f"remove it, and run cksc distances {found.store.url} again"
+    top, again = f"ledger/{name}", f"remove it, and run cksc distances {found.store.typed} again"
     if f"{top}/tiles.json" in found.there:
         found.json(f"{top}/tiles.json", again)
     for key in sorted(key for key in found.there if re.fullmatch(rf"{top}/done/\d+\.\d+\.json", key)):

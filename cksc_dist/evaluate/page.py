@@ -36,6 +36,7 @@ h2 { font-size: 1.4rem; line-height: 1.25; margin: 3rem 0 .75rem; padding-top: 1
 h3 { font-size: 1.1rem; margin: 2.2rem 0 .5rem; overflow-wrap: anywhere; }
 p { max-width: 46rem; margin: .5rem 0; overflow-wrap: anywhere; }
 .note { color: var(--faint); font-size: .9rem; }
+.warning { border-left: 4px solid #d55e00; background: #fdf3ec; padding: .5rem .8rem; }
 nav { margin: 1rem 0; display: flex; flex-wrap: wrap; gap: .4rem 1.2rem; font-size: .95rem; }
 a { color: var(--blue); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 165px), 1fr)); gap: .75rem;

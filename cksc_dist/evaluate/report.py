@@ -91,7 +91,7 @@ def _sources(shown: Sequence[tuple[Folder, Evaluation]], *words: str) -> str:
     """Return a digest of all that a report is drawn from, and by which release."""
     known: list[object] = [version("cksc_dist"), version("matplotlib"), *words]
     for folder, evaluation in shown:
-        known += [folder.url, open_series(folder).state, evaluation.damage]
+        known += [folder.url, open_series(folder).state, evaluation.damage, evaluation.changed]
         known += [] if evaluation.model is None else [model_digest(f"{folder.url}/models/{evaluation.name}")]
         for each in (evaluation.table, *evaluation.sweeps.values()):
             told = each.to_dict()
@@ -164,7 +164,12 @@ def _store_page(folder: Folder, name: str) -> str:
     for other in evaluations[1:]:
         with told_by_table(folder, other.name):
             about = text(other.table.attrs["protocol"], "note")
-            body += [heading(2, f"Another evaluation: {other.name}"), about, _table(other.table)]
+            body += [
+                heading(2, f"Another evaluation: {other.name}"),
+                about,
+                text(other.changed, "warning"),
+                _table(other.table),
+            ]
     return page(title, body)
 
 
@@ -178,6 +183,7 @@ def _evaluation_parts(folder: Folder, evaluation: Evaluation) -> list[str]:
     with told_by_table(folder, evaluation.name):
         body = [
             text(measured.attrs["protocol"]),
+            text(evaluation.changed, "warning"),
             cards(_facts(measured)),
             _table(measured),
             text(_remarks(measured), "note"),
@@ -192,7 +198,7 @@ def _evaluation_parts(folder: Folder, evaluation: Evaluation) -> list[str]:
         body += [heading(2, "What CKSC has learnt"), pictures(model_pictures(evaluation.model))]
         body += decision_section(folder, evaluation.model, split)
     elif evaluation.damage:
-        body += [text(f"The model that is kept cannot be read: {evaluation.damage}", "note")]
+        body += [text(f"The model that is kept is not shown: {evaluation.damage}", "note")]
     return body + settings
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import xarray as xr
 from zarr.errors import ZarrUserWarning
 
-from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief
+from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief, want_of_threads
 from cksc_dist.evaluate.example import Example
+from cksc_dist.evaluate.fit_work import data_digest
 from cksc_dist.models import load_model
 from cksc_dist.models.training import training_key
 from cksc_dist.store.folder import Folder
@@ -42,7 +43,9 @@ class Evaluation:
     model
         CKSC as trained for the first split; None where none is kept.
     damage
-        Why a model that is kept cannot be read.
+        Why a model that is kept is not shown.
+    changed
+        What a reader must know, where the store no longer holds what the table is of.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Evaluation:
     sweeps: dict[str, xr.Dataset]
     model: Any = None
     damage: str = ""
+    changed: str = ""
 
 
 def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
@@ -65,7 +69,7 @@ def find_evaluations(folder: Folder, name: str = "") -> list[Evaluation]:
     tables = {each: _table(folder, each) for each in folder.names("results", folders_only=True)}
     found = [each for each, table in tables.items() if table is not None and table.attrs.get("kind") == "evaluation"]
     if not found:
-        raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.url}")
+        raise StoreError(f"{folder.url} holds no evaluation to report; make one with: cksc evaluate {folder.typed}")
     if name and name not in found:
         raise StoreError(f"{folder.url} has no evaluation {name!r}; it has {', '.join(found)}")
     written = {each: _written(folder, each, tables[each]) for each in found}
@@ -85,6 +89,7 @@ def told_by_table(folder: Folder, name: str) -> Iterator[None]:
     except (CkscError, OSError, MemoryError, ImportError):
         raise
     except Exception as error:  # of whatever it lacks
+        want_of_threads(error)
         raise StoreError(
             f"{folder.url}/results/{name} does not hold together ({type(error).__name__}: {brief(error)}); remove it, "
             "and run the evaluation again: fits that are done are not repeated"
@@ -105,6 +110,7 @@ def _table(folder: Folder, name: str) -> xr.Dataset | None:
     except MemoryError:
         raise
     except (*DAMAGE, FileNotFoundError) as error:
+        want_of_threads(error)
         raise StoreError(
             f"{folder.url}/results/{name} is damaged ({brief(error)}); remove it, and run the evaluation again: fits "
             "that are done are not repeated"
@@ -130,8 +136,22 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
             if not _is_trained_for(model, table, folder):
                 model, damage = None, "it was trained for another evaluation of this name, or on other series"
         except (ModelFileError, StoreError) as error:  # the second of distances that are no longer there
-            model, damage = None, str(error)
-    return Evaluation(name, table, sweeps, model, damage)
+            model, damage = None, f"it cannot be read: {error}"
+    return Evaluation(name, table, sweeps, model, damage, _changed(folder, table))
+
+
+def _changed(folder: Folder, table: xr.Dataset) -> str:
+    """Say whether series, labels or distances are others by now; series may have been replaced or added."""
+    data = table.attrs.get("data")  # earlier releases did not say
+    try:
+        if data is None or data_digest(folder, table.attrs["distances"]) == data:
+            return ""
+    except StoreError as error:
+        return f"It cannot be told whether the store still holds what this table is of: {error}"
+    return (
+        "Series, labels or distances of the store have changed since: these figures are of before. Run the evaluation "
+        "again for those of now; fits that are still right are not repeated."
+    )
 
 
 def _belongs(swept: xr.Dataset, table: xr.Dataset, axis: str) -> bool:

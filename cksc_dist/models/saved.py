@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.errors import ModelFileError, StoreAwayError, brief
+from cksc_dist.errors import ModelFileError, StoreAwayError, brief, want_of_threads
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.series import is_text
 
@@ -47,6 +47,7 @@ def holding_together(path: str | Path) -> Iterator[None]:
     except (ModelFileError, StoreAwayError):
         raise
     except Exception as error:  # of whatever was not looked at below
+        want_of_threads(error)
         raise ModelFileError(
             f"{path} does not hold together ({type(error).__name__}: {brief(error)}); save the model again"
         ) from error

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from cksc_dist.errors import StoreError
+from cksc_dist.errors import StoreError, typed
 from cksc_dist.processes import PARTIAL, is_abandoned
 from cksc_dist.store.local_files import open_stored, path_below, put, sync_tree
 from cksc_dist.store.patience import NOT_AWAY, Waiting
@@ -77,6 +77,16 @@ class Folder:
 
     def __repr__(self) -> str:
         return f"Folder({self.url!r})"
+
+    @property
+    def typed(self) -> str:
+        """Its address, as it is to be typed in a command."""
+        return typed(self.url)
+
+    @property
+    def repair(self) -> str:
+        """The command that mends it, where it is a store."""
+        return f"cksc verify {self.typed} --repair"
 
     def below(self, key: str) -> Folder:
         """Return a folder inside this one; nobody may have put a link to elsewhere in its place."""

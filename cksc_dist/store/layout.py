@@ -100,11 +100,11 @@ def _attributes(folder: Folder) -> dict[str, Any] | None:
         if folder.read("metadata.json") is None:
             return {"format": "unreadable"}
         raise StoreError(
-            f"{folder.url}/zarr.json is damaged ({brief(error)}); mend it with: cksc verify {folder.url} --repair"
+            f"{folder.url}/zarr.json is damaged ({brief(error)}); mend it with: {folder.repair}"
         ) from error
 
 
 def check_store(folder: Folder) -> None:
     """Raise a StoreError unless there is a store."""
     if not is_store(folder):
-        raise StoreError(f"{folder.url} is no store; make one with: cksc ingest SOURCE {folder.url}")
+        raise StoreError(f"{folder.url} is no store; make one with: cksc ingest SOURCE {folder.typed}")

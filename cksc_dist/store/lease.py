@@ -105,7 +105,7 @@ class Lease:
     def __init__(self, folder: Folder, purpose: str) -> None:
         self._folder = folder
         # only a store has a status
-        self._watch = f", or watch it with: cksc status {folder.url}" if folder.read("zarr.json") is not None else ""
+        self._watch = f", or watch it with: cksc status {folder.typed}" if folder.read("zarr.json") is not None else ""
         self._record: dict[str, Any] = {
             "host": socket.gethostname(),
             "namespace": NAMESPACE,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from cksc_dist.errors import StoreError, brief
+from cksc_dist.errors import StoreError, brief, typed, want_of_threads
 from cksc_dist.spec import DistanceSpec, KernelSpec
 from cksc_dist.store.chunk_sizes import check_held
 from cksc_dist.store.folder import Folder
@@ -70,7 +70,7 @@ def open_matrix(store: str | Path, distances: str = "") -> DistanceMatrix:
             f"{Grid(series.n, found[name].grid.edge).tiles:,} tiles are missing; compute them with: "
             f"{going_on(found[name].spec, folder.url)}"
         )
-    raise StoreError(f"{where} has no such matrix; compute one with: cksc distances {folder.url}")
+    raise StoreError(f"{where} has no such matrix; compute one with: cksc distances {folder.typed}")
 
 
 def count_missing(files: MatrixFiles, series: StoredSeries) -> int:
@@ -114,7 +114,7 @@ def going_on(spec: DistanceSpec, store: str) -> str:
     ('cksc distances a.zarr', 'cksc verify a.zarr --repair')
     """
     plain = spec.resolved() == DistanceSpec().resolved()
-    return f"cksc distances {store}" if plain else f"cksc verify {store} --repair"
+    return f"cksc distances {typed(store)}" if plain else f"cksc verify {typed(store)} --repair"
 
 
 def _digest(value: Any) -> str:
@@ -243,6 +243,7 @@ class DistanceMatrix:
             except MemoryError:
                 raise
             except (*DAMAGE, FileNotFoundError) as error:
+                want_of_threads(error)
                 values, how = None, brief(error)
             same = False
             try:
@@ -257,7 +258,7 @@ class DistanceMatrix:
             raise self._changed()
         if values is not None and not np.isnan(values).any():
             return values
-        raise StoreError(f"a chunk of {url}/{self.group} is damaged ({how}); mend it with: cksc verify {url} --repair")
+        raise StoreError(f"a chunk of {url}/{self.group} is damaged ({how}); mend it with: {self._files.folder.repair}")
 
     def _is_as_before(self) -> bool:
         """Tell whether no tile was written since this was last asked; nobody who reads holds a store.
@@ -329,16 +330,17 @@ class DistanceMatrix:
         if bad:
             url = self._files.folder.url
             raise StoreError(
-                f"axis {bad[0]} of {url}/{self.group} is damaged; mend it with: cksc verify {url} --repair"
+                f"axis {bad[0]} of {url}/{self.group} is damaged; mend it with: {self._files.folder.repair}"
             )
         try:
             data = xr.open_zarr(self._files.folder.zarr(read_only=True), group=self.group, consolidated=False)
             return data["distance"][: len(self), : len(self)]
         except DAMAGE as error:
+            want_of_threads(error)
             url = self._files.folder.url
             raise StoreError(
-                f"the metadata of {url}/{self.group} is damaged ({brief(error)}); mend it with: cksc verify {url} "
-                "--repair"
+                f"the metadata of {url}/{self.group} is damaged ({brief(error)}); mend it with: "
+                f"{self._files.folder.repair}"
             ) from error
 
     def to_dask(self) -> Any:

@@ -15,7 +15,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.core.sync import sync
 
-from cksc_dist.errors import StoreError, brief
+from cksc_dist.errors import StoreError, brief, want_of_threads
 from cksc_dist.spec import DistanceSpec, fingerprint
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.grid import Grid, Tile
@@ -183,7 +183,8 @@ def damaged_axes(files: MatrixFiles, series: StoredSeries) -> list[str]:
             array: Any = group[name]
             if array.shape != values.shape or np.asarray(array[:]).tolist() != values.tolist():
                 bad.append(name)
-        except (*DAMAGE, FileNotFoundError):
+        except (*DAMAGE, FileNotFoundError) as error:
+            want_of_threads(error)
             bad.append(name)
     return bad
 
@@ -242,15 +243,14 @@ def _is_made(folder: Folder, name: str) -> bool:
     """Tell whether a matrix without copies of its metadata was made whole: its attributes are written last."""
     try:
         return "spec" in dict(zarr.open_group(folder.zarr(read_only=True), path=f"{TOP}/{name}", mode="r").attrs)
-    except (*DAMAGE, FileNotFoundError):
+    except (*DAMAGE, FileNotFoundError) as error:
+        want_of_threads(error)
         return False
 
 
 def _damaged(folder: Folder, what: str, error: Exception) -> StoreError:
-    return StoreError(
-        f"the metadata of {folder.url}/{what} is damaged ({brief(error)}); mend it with: cksc verify "
-        f"{folder.url} --repair"
-    )
+    want_of_threads(error)
+    return StoreError(f"the metadata of {folder.url}/{what} is damaged ({brief(error)}); mend it with: {folder.repair}")
 
 
 def open_files(folder: Folder, name: str) -> MatrixFiles:
@@ -270,7 +270,7 @@ def open_files(folder: Folder, name: str) -> MatrixFiles:
     except FileNotFoundError as error:
         if name in _fingerprints(folder):
             raise _damaged(folder, f"{TOP}/{name}", error) from error
-        raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.url}") from error
+        raise StoreError(f"{folder.url} has no matrix {name}; see: cksc status {folder.typed}") from error
     except DAMAGE as error:
         raise _damaged(folder, f"{TOP}/{name}", error) from error
     if files.fingerprint != name:

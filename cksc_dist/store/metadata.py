@@ -98,8 +98,7 @@ def check_metadata(folder: Folder, *keys: str) -> None:
             # whoever changes a file forgets its copy first: a copy that stays tells of damage
             if now.get(key) == copies[key]:
                 raise StoreError(
-                    f"{folder.url}/{key} is damaged (it differs from its copy in {KEY}); mend it with: cksc verify "
-                    f"{folder.url} --repair"
+                    f"{folder.url}/{key} is damaged (it differs from its copy in {KEY}); mend it with: {folder.repair}"
                 )
             copies = now
 

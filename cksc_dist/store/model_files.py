@@ -41,7 +41,7 @@ import zarr
 from numpy.typing import NDArray
 from zarr.codecs import BloscCodec, Crc32cCodec
 
-from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief
+from cksc_dist.errors import CkscError, ModelFileError, StoreError, brief, want_of_threads
 from cksc_dist.processes import SIGNATURE, is_of_the_dead, signature
 from cksc_dist.store.chunk_sizes import check_held, taken
 from cksc_dist.store.folder import Folder, local_path
@@ -395,6 +395,7 @@ def _read_group(name: object, place: Folder, digest: str | None) -> Model:
     except (CkscError, MemoryError):
         raise  # the store is away, or too little memory is there: this is no damage
     except Exception as error:  # damage shows in many ways: a checksum, a missing file, a broken header
+        want_of_threads(error)
         raise ModelFileError(f"{name} is damaged ({brief(error)}); save the model again") from error
     if found != digest:
         raise ModelFileError(f"{name} is damaged: its digest does not match; save the model again")

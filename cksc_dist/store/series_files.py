@@ -18,7 +18,7 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from cksc_dist.errors import InputError, NoSeriesError, StoreError, brief
+from cksc_dist.errors import InputError, NoSeriesError, StoreError, brief, want_of_threads
 from cksc_dist.series import Ragged, SeriesSet, check_width, label_array
 from cksc_dist.store.chunk_sizes import check_held, chunk_count, taken
 from cksc_dist.store.folder import Folder
@@ -243,6 +243,7 @@ class StoredSeries:
             check_held(taken(array, begin, end), lambda: self._sizes(name))
             return np.asarray(array[begin:end])
         except (*DAMAGE, FileNotFoundError) as error:
+            want_of_threads(error)
             if isinstance(error, MemoryError) and f"{GROUP}/{name}/zarr.json" not in damaged_metadata(self.folder):
                 raise  # there is not enough for what is really there
             raise self._damaged(name, brief(error)) from error
@@ -310,8 +311,8 @@ class StoredSeries:
             return self._replaced()
         if f"{GROUP}/{name}/zarr.json" in damaged_metadata(self.folder):
             return StoreError(
-                f"the metadata of {self.folder.url}/{GROUP}/{name} is damaged ({how}); mend it with: cksc verify "
-                f"{self.folder.url} --repair"
+                f"the metadata of {self.folder.url}/{GROUP}/{name} is damaged ({how}); mend it with: "
+                f"{self.folder.repair}"
             )
         return StoreError(
             f"{self.folder.url}/{GROUP}/{name} is damaged ({how}); ingest the series again with --replace: tiles of "
@@ -436,7 +437,6 @@ def open_series(folder: Folder) -> StoredSeries:
             ) from None
         how = "it is lost, or lacks what it held"
     except DAMAGE as error:
+        want_of_threads(error)
         how = str(error)
-    raise StoreError(
-        f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: cksc verify {folder.url} --repair"
-    )
+    raise StoreError(f"{folder.url}/{GROUP}/zarr.json is damaged ({how}); mend it with: {folder.repair}")

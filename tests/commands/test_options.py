@@ -132,6 +132,16 @@ def test_a_window_out_of_range_is_refused_by_the_settings(text: str) -> None:
         specs(f"--window={text}")
 
 
+@pytest.mark.parametrize(("text", "frames"), [(" 3", 3), ("1_0", 10), ("+7 ", 7)])
+def test_a_whole_number_however_written_is_frames(text: str, frames: int) -> None:
+    assert specs("--window", text) == [DistanceSpec(window=frames)]
+
+
+def test_frames_below_zero_are_not_taken_for_a_fraction() -> None:
+    with pytest.raises(InputError, match=r"^window=-1: must be a whole number"):
+        specs("--window=-1")
+
+
 def test_memory_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert "'lots' is no amount of memory, as 2GiB or 800MB" in refused(capsys, "--memory", "lots")
 

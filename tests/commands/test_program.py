@@ -1,7 +1,9 @@
-"""How commands and jobs end where memory runs out."""
+"""How commands and jobs end where memory or threads run out."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -42,3 +44,38 @@ def test_the_traceback_is_there_for_who_asks(
     monkeypatch.setattr(info_module, "info", nothing_left)
     assert main(["info", str(tmp_path), "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+@pytest.mark.parametrize("name", ["cksc", "job"])
+def test_too_few_addresses_are_told_before_the_libraries_are_loaded(name: str) -> None:
+    """With 500 MB and two cores, OpenBLAS asks for memory without end, and no signal is heard."""
+    call = "main(['status', 'none.zarr'])" if name == "cksc" else "run_job('job', lambda: main(['demo']))"
+    code = (
+        "import resource\n"
+        "from cksc_dist.cli import main\nfrom cksc_dist.commands.program import run_job\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (500 * 2**20, -1))\n"
+        f"raise SystemExit({call})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"{name}: error: this process may address 500 MiB, but needs 768 MiB")
+    assert "raise ulimit -v" in done.stderr
+
+
+def test_a_want_of_threads_is_told_in_words(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def start_one(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(info_module, "info", start_one)
+    assert main(["info", str(tmp_path)]) == 2
+    assert "can't start new thread: this user may have no more (ulimit -u)" in capsys.readouterr().err
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("another thing")
+
+    monkeypatch.setattr(info_module, "info", fail)
+    with pytest.raises(RuntimeError, match="another thing"):
+        main(["info", str(tmp_path)])

@@ -422,7 +422,9 @@ def test_a_damaged_model_is_told_and_the_rest_is_shown(store: Path) -> None:
     (chunk,) = (store / "models" / "first" / "codes_values").glob("c/*")
     flip_bit(chunk)
     read = Read(write_report(store, store / "report.html", name="first").read_text())
-    assert re.search(r"The model that is kept cannot be read: .*models/first is damaged", " ".join(read.texts("p")))
+    assert re.search(
+        r"The model that is kept is not shown: it cannot be read: .*models/first is damaged", " ".join(read.texts("p"))
+    )
     assert not read.texts("h3")
     assert "Settings and versions" in read.texts("h2")
 

@@ -21,6 +21,7 @@ from cksc_dist.evaluate import fits as fits_module
 from cksc_dist.evaluate import protocol as protocol_module
 from cksc_dist.evaluate.extras import example_model, sweep
 from cksc_dist.evaluate.protocol import Protocol, evaluate
+from cksc_dist.evaluate.report import write_report
 from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.models.training import held_out_accuracy, train
 from cksc_dist.series import SeriesSet
@@ -28,13 +29,14 @@ from cksc_dist.spec import ModelSpec, RunSpec
 from cksc_dist.store.folder import Folder
 from cksc_dist.store.matrix import DistanceMatrix
 from cksc_dist.store.series_files import StoredSeries, open_series
-from tests.small_stores import files_below, made_series, small_tiles
+from tests.small_stores import files_below, flip_bit, made_series, small_tiles
 
 SERIAL = RunSpec(executor="serial")
 N = 40
 DATA = made_series(N)
 OTHER = SeriesSet(-3.0 * DATA.values[::-1], DATA.offsets, DATA.labels, DATA.ids, DATA.name)
 """The same names, labels and lengths."""
+RELABELLED = SeriesSet(DATA.values, DATA.offsets, DATA.labels[::-1], DATA.ids, DATA.name)
 CHANGED = "another command has changed series or distances meanwhile|have changed since the training began"
 
 
@@ -265,7 +267,7 @@ def test_other_labels_change_no_distance(tmp_path: Path) -> None:
     put(store, DATA, False)
     matrix = open_matrix(store)
     before = matrix[:, :]
-    put(store, SeriesSet(DATA.values, DATA.offsets, DATA.labels[::-1], DATA.ids, DATA.name), False)
+    put(store, RELABELLED, False)
     np.testing.assert_array_equal(matrix[:, :], before)
     with pytest.raises(StoreError, match="another command has changed the series meanwhile"):
         _ = matrix.labels  # those that are read now are others than those of its time
@@ -378,6 +380,35 @@ def test_what_belongs_to_an_evaluation_is_of_the_same_data(tmp_path: Path) -> No
     assert not found.sweeps  # which is one of the series before
     assert found.model is None
     assert "on other series" in found.damage
+
+
+@pytest.mark.parametrize("change", ["others", "added", "labels", "others, whose distances are not there", "a ledger"])
+def test_a_report_says_where_its_store_has_changed_since(tmp_path: Path, change: str) -> None:
+    store, page = tmp_path / "s.zarr", tmp_path / "report.html"
+
+    def shown() -> str:
+        return write_report(store, page).read_text()
+
+    put(store, DATA, False)
+    evaluate(store, ["1nn"], Protocol(n_splits=2, tune=False), run=SERIAL)
+    assert 'class="warning"' not in shown()
+    if change == "added":
+        append(store, made_series(8, prefix="more"), SERIAL)
+    elif change == "labels":
+        put(store, RELABELLED, False)
+    elif change == "a ledger":
+        (ledger,) = (store / "ledger").glob("*/tiles.json")
+        flip_bit(ledger)
+    elif change == "others":
+        put(store, OTHER, False)
+    else:
+        ingest(OTHER, store, replace=True)
+    (told,) = re.findall(r'<p class="warning">(.*?)</p>', shown())
+    if change == "a ledger":
+        assert "cannot be told whether the store still holds what this table is of" in told
+    else:
+        assert "have changed since: these figures are of before" in told
+    assert "(best)" in shown()
 
 
 def test_a_sweep_begun_on_other_series_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
