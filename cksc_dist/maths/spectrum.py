@@ -28,6 +28,7 @@ becomes of a test row does not depend on the rows beside it: with a BLAS, its bi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -223,18 +224,27 @@ class SpectralRepair:
     def rows(self, K: ArrayLike) -> Matrix:
         """Return ``K P`` for test rows K, (n_test, n)."""
         matrix = self._test_rows(K)
-        repaired = matrix - self.weight * multiply(self._coordinates(matrix), Columns.of(self.vectors.T))  # k_z P
+        repaired = matrix - self.weight * multiply(self._coordinates(matrix), self._factors[1])  # k_z P
         return repaired.astype(matrix.dtype, copy=False)
 
     def self_similarity(self, K: ArrayLike, own: ArrayLike = 1.0) -> NDArray[np.float64]:
         """Return the repaired K_zz of new samples, given their rows and K_zz as it was (1 for a Gaussian)."""
         negative = (self._coordinates(self._test_rows(K)) ** 2 / -self.eigenvalues).sum(axis=1)  # K_-(z, z)
-        most = _negative_diagonal(self.eigenvalues, self.vectors).max()
-        return np.asarray(own + self.weight * np.minimum(negative, most), dtype=np.float64)
+        return np.asarray(own + self.weight * np.minimum(negative, self._most), dtype=np.float64)
 
     def _coordinates(self, matrix: Matrix) -> NDArray[np.float64]:
         """Return ``k_z V_-``, whose bits do not depend on the other rows."""
-        return multiply(np.ascontiguousarray(matrix), Columns.of(self.vectors))
+        return multiply(np.ascontiguousarray(matrix), self._factors[0])
+
+    @cached_property
+    def _factors(self) -> tuple[Columns, Columns]:
+        """V_- and V_-', ready to be multiplied with: for a few rows, to make them ready takes longest."""
+        return Columns.of(self.vectors), Columns.of(self.vectors.T)
+
+    @cached_property
+    @one_blas_thread()
+    def _most(self) -> float:
+        return float(_negative_diagonal(self.eigenvalues, self.vectors).max())
 
     def _test_rows(self, K: ArrayLike) -> Matrix:
         matrix = as_matrix(K, "K")

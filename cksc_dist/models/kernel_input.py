@@ -7,7 +7,7 @@ that carry weight (`keep`), and gives kernel rows of new samples with those alon
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any, Literal, Protocol, Self
 
 import numpy as np
@@ -178,7 +178,7 @@ class PrecomputedInput:
 
 
 def _repair_arrays(repair: SpectralRepair) -> Arrays:
-    return {f"repair_{name}": np.asarray(value) for name, value in vars(repair).items()}
+    return {f"repair_{field.name}": np.asarray(getattr(repair, field.name)) for field in fields(repair)}
 
 
 def _saved_repair(arrays: Arrays) -> SpectralRepair | None:

@@ -764,9 +764,13 @@ def campaign(
     length: int = 300,
     of_an_episode: int = 5,
     seconds: float | None = None,
+    victims: Sequence[str] = (),
     say: Any = print,
 ) -> Iterator[Tally]:
-    """Run a campaign of so many kills, and one of each of the chosen; give what came out; no process is left behind."""
+    """Run a campaign of so many kills, and one of each of the chosen; give what came out; no process is left behind.
+
+    Where victims are named, it goes on until each of these was killed.
+    """
     with starter(folder) as start:
         names = {name for name, _ in only}
         last = max((k for k, step in enumerate(STEPS) if step.name in names), default=len(STEPS) - 1)
@@ -777,7 +781,9 @@ def campaign(
             end = time.monotonic() + (seconds or float("inf"))
             for episode in planned(seed, of_an_episode, only):
                 hit = {(step, place) for step, place, _ in played.tally.kills}
-                if (played.tally.total >= kills and hit.issuperset(only)) or time.monotonic() > end:
+                dead = {victim for _, _, victim in played.tally.kills}
+                enough = played.tally.total >= kills and hit.issuperset(only) and dead.issuperset(victims)
+                if enough or time.monotonic() > end:
                     break
                 played.play(episode)
             played.look_outside()

@@ -87,9 +87,8 @@ def test_very_many_tasks_go_through_a_small_window(start: Starter, count: int) -
         assert quarters[3] - quarters[1] < 10 * MEBI, told
 
 
-@pytest.mark.campaign
-def test_more_workers_than_cores(start: Starter, tmp_path: Path) -> None:
-    count = 64
+@pytest.mark.parametrize("count", [4, pytest.param(64, marks=pytest.mark.campaign)])
+def test_more_workers_than_cores(start: Starter, tmp_path: Path, count: int) -> None:
     store = tmp_path / "store"
     ingest(make_gestures(n_per_class=100, dims=4), store)
     alone = Path(shutil.copytree(store, tmp_path / "alone"))

@@ -114,10 +114,10 @@ def stop_both_for(network: Network, seconds: float) -> None:
 
 DISTURBANCES: dict[str, Callable[[Network], None]] = {
     "the link of a worker is cut for good": lambda network: network.homes[0].cut(),
+    "the link of a worker is cut for 5 s": lambda network: cut_for(network.homes[0], 5.0),
     "a worker stands still for 5 s": lambda network: stop_for(network.workers[0], 5.0),
 }
 LONG: dict[str, Callable[[Network], None]] = {
-    "the link of a worker is cut for 5 s": lambda network: cut_for(network.homes[0], 5.0),
     "the link of the client is cut for 5 s": lambda network: cut_for(network.client, 5.0),
     "the link of the scheduler is cut for 5 s": lambda network: cut_for(network.head, 5.0),
     "the link of a worker is cut for 40 s, and it comes back": lambda network: cut_for(network.homes[0], 40.0),

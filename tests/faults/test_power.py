@@ -232,6 +232,16 @@ def test_a_ready_matrix_goes_through_after_a_power_cut(
     np.testing.assert_array_equal(matrix_of(store), matrix)
 
 
+@pytest.mark.parametrize("data", [None, DATA], ids=["matrix", "with-series"])
+def test_a_ready_matrix_is_on_the_disk_once_it_is_ingested(
+    power: Power, expected: Path, tmp_path: Path, data: SeriesSet | None
+) -> None:
+    store, matrix = tmp_path / "store", matrix_of(expected)
+    ingest_distances(matrix, store, data=data)
+    assert power.cut(store) == []
+    np.testing.assert_array_equal(matrix_of(store), matrix)
+
+
 @pytest.mark.parametrize("place", ["memory", "disk"])
 def test_a_training_goes_through_after_a_power_cut(cuts: Power, expected: Path, tmp_path: Path, place: Place) -> None:
     store = tmp_path / "store"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +70,29 @@ def test_a_missing_metadata_file_is_named_and_mended(folder: Folder) -> None:
     assert sorted(damaged_metadata(folder)) == sorted(lost)
     assert sorted(restore_metadata(folder)) == sorted(lost)
     assert {key: folder.read(key) for key in lost} == before
+    assert open_series(folder).n == 10
+
+
+@pytest.mark.parametrize(
+    ("key", "was", "now"),
+    [
+        ("{matrix}/distance/zarr.json", '"fill_value": "NaN"', '"fill_value": 0.0'),  # what is lost would be near
+        ("{matrix}/zarr.json", '"series": "', '"series": "0'),
+        ("series/zarr.json", '"frames": ', '"name": "of others", "frames": '),
+    ],
+)
+def test_metadata_that_is_wrong_and_looks_right_is_never_gone_by(folder: Folder, key: str, was: str, now: str) -> None:
+    key = key.format(matrix=finished(folder).group)
+    before = (folder.read(key) or b"").decode()
+    wrong = json.dumps(json.loads(before)).replace(was, now)
+    assert wrong != json.dumps(json.loads(before))
+    folder.write(key, wrong.encode())
+    with pytest.raises(
+        StoreError, match=rf"{re.escape(key)} is damaged \(it differs from its copy in metadata\.json\)"
+    ):
+        _ = find_matrices(folder) if "distances" in key else open_series(folder)
+    assert restore_metadata(folder) == [key]
+    assert find_matrices(folder)
     assert open_series(folder).n == 10
 
 
