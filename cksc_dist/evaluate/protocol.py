@@ -152,6 +152,8 @@ def plan_evaluation(
     _check_points(choices, grids)
     if choices.distances is None:
         open_matrix(folder.url, distances)
+    elif (series.digests == series.digests[0]).all():
+        raise InputError(f"all {series.n} series of {folder.url} are identical: no distance tells one from another")
     return grids
 
 

@@ -56,9 +56,7 @@ def bandwidth(D: ArrayLike, rule: str | float = "mean") -> float:
     delta = middle if rule in ("paper", "squares") else 2.0 * middle * middle
     if middle == 0:
         cause = "at least half of the distances are 0" if distances.any() else "all samples are identical"
-        raise InputError(
-            f"bandwidth={rule!r} gives delta = 0, because {cause}; remove the copies, or give delta as a number"
-        )
+        raise InputError(f"bandwidth={rule!r} gives delta = 0, because {cause}; remove the copies, or give a number")
     if not 0 < delta < np.inf:
         raise InputError(
             f"bandwidth={rule!r} gives delta = {delta:g}, because distances are of size {middle:g}; divide "

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import xarray as xr
 from distributed import LocalCluster
@@ -270,6 +271,11 @@ def test_stores_that_cannot_be_evaluated(tmp_path: Path, capsys: pytest.CaptureF
     ingest(SeriesSet.from_list(DATA.series), tmp_path / "unlabelled.zarr")
     said = run(capsys, tmp_path / "unlabelled.zarr", *NOBODY, code=2)
     assert "rows have the label '?', which stands for an unknown one" in said
+    same = tmp_path / "same.zarr"
+    ingest(SeriesSet.from_list([np.ones((9, 2))] * 8, ["a", "b"] * 4), same)
+    before = files_below(same)
+    assert f"all 8 series of {same} are identical: no distance tells one from" in run(capsys, same, *NOBODY, code=2)
+    assert files_below(same) == before
 
 
 def test_a_scheduler_that_is_none(template: Path, capsys: pytest.CaptureFixture[str]) -> None:
