@@ -16,6 +16,7 @@ __all__ = [
     "InputError",
     "ModelFileError",
     "NoSeriesError",
+    "NoThreadError",
     "PlanError",
     "ReadError",
     "SmallClassWarning",
@@ -85,6 +86,10 @@ class PlanError(InputError):
     """Work that cannot be done with the memory or disk there is; says what would do."""
 
 
+class NoThreadError(CkscError):
+    """No thread could be started: that says nothing of whatever was to be read by it, and is no damage."""
+
+
 class ClusterError(CkscError, RuntimeError):
     """A cluster that cannot be reached, went away, or runs other code than this process."""
 
@@ -118,6 +123,9 @@ def typed(path: str | Path) -> str:
 
 
 def want_of_threads(error: BaseException) -> None:
-    """Raise a MemoryError for an error that tells that no thread could be started, of whatever it was taken for."""
-    if isinstance(error, RuntimeError) and "new thread" in str(error):
-        raise MemoryError(f"{error}: this user may have no more (ulimit -u), or no more memory (ulimit -v)") from error
+    """Raise a NoThreadError where that is what an error tells."""
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        raise NoThreadError(
+            f"{error}: this user may have no more (ulimit -u), or this process no more memory (ulimit -v); end other "
+            "programs, or use fewer workers; what is done is kept"
+        ) from error

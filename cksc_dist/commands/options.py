@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import re
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -227,8 +227,10 @@ def _reader_option(text: str) -> tuple[str, str | None]:
 
 def window(text: str) -> int | float:
     """Return a band: whole frames, or a fraction."""
+    with suppress(ValueError):
+        return int(text)
     try:
-        return int(text) if re.fullmatch(r"\s*[+-]?[0-9_]+\s*", text) else float(text)
+        return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is neither frames (10) nor a fraction (0.1)") from None
 

@@ -31,7 +31,7 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT  # as shells have it
 
 LEAST_ADDRESSES = 768 * 2**20
 """Bytes that a process must be able to address: with less, OpenBLAS may wait for memory without end while it is loaded,
-and hears no signal."""
+and hears no signal. Found on two cores; with very many it wants more, and ends the process where it does not get it."""
 
 ENDING = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # which Windows lacks
 

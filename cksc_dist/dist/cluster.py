@@ -166,9 +166,8 @@ def _loss_in_words(client: Client) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keep the library's log lines about lost workers away: what matters of them is said by this package."""
-    loggers = [logging.getLogger(name) for name in ("distributed", "asyncio", *logging.root.manager.loggerDict)]
-    names = ("distributed", "tornado", "asyncio")
-    levels = {logger: logger.level for logger in loggers if logger.name.split(".")[0] in names}
+    loggers = [logging.getLogger(name) for name in ("distributed", *logging.root.manager.loggerDict)]
+    levels = {logger: logger.level for logger in loggers if logger.name.split(".")[0] in ("distributed", "tornado")}
     for logger in levels:
         logger.setLevel(logging.CRITICAL + 1)
     try:

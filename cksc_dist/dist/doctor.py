@@ -29,7 +29,7 @@ from cksc_dist.dist.forecast import make_plan, new_edge, workers_of
 from cksc_dist.dist.plan import Rate
 from cksc_dist.dist.same_code import check_code, versions_here
 from cksc_dist.dist.workers import have_limits, memory_of_workers, slots_of
-from cksc_dist.errors import CkscError, ClusterError, PlanError
+from cksc_dist.errors import CkscError, ClusterError, PlanError, want_of_threads
 from cksc_dist.maths.dtw import pairwise_dtw
 from cksc_dist.spec import DistanceSpec, RunSpec
 from cksc_dist.store.folder import Folder
@@ -86,6 +86,7 @@ def diagnose(run: RunSpec, store: str | None = None) -> Iterator[Line]:
     except ClusterError as error:
         yield Line("fail", "scheduler", str(error))
     except (OSError, TimeoutError, RuntimeError, KeyError) as error:
+        want_of_threads(error)
         yield Line(
             "fail",
             "scheduler",

@@ -21,7 +21,7 @@ from distributed import LocalCluster
 from distributed.deploy.spec import SpecCluster
 
 from cksc_dist.dist.encryption import lacking_certificates
-from cksc_dist.errors import ClusterError
+from cksc_dist.errors import ClusterError, want_of_threads
 from cksc_dist.machine import memory
 from cksc_dist.maths.threads import resolve_n_jobs
 
@@ -60,6 +60,7 @@ def local_cluster(workers: int, limit: int | None) -> LocalCluster:
         try:
             return _started(partial(_new_cluster, workers, limit), seconds)
         except (RuntimeError, OSError, TimeoutError) as error:
+            want_of_threads(error)
             died = _died(error)
             left[died] -= 1
             if left[died]:

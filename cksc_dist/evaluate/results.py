@@ -142,10 +142,11 @@ def _evaluation(folder: Folder, name: str, tables: dict[str, xr.Dataset | None])
 
 def _changed(folder: Folder, table: xr.Dataset) -> str:
     """Say whether series, labels or distances are others by now; series may have been replaced or added."""
-    data = table.attrs.get("data")  # earlier releases did not say
+    data, distances = table.attrs.get("data"), table.attrs["distances"]  # earlier releases did not say which data
     try:
-        if data is None or data_digest(folder, table.attrs["distances"]) == data:
+        if data is None or data_digest(folder, distances) == data:
             return ""
+        open_matrix(folder.url, distances)  # where tiles are missing, the others may be those of then
     except StoreError as error:
         return f"It cannot be told whether the store still holds what this table is of: {error}"
     return (

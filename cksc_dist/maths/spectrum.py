@@ -27,9 +27,9 @@ becomes of a test row does not depend on the rows beside it: with a BLAS, its bi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -240,6 +240,10 @@ class SpectralRepair:
     def _factors(self) -> tuple[Columns, Columns]:
         """V_- and V_-', ready to be multiplied with: for a few rows, to make them ready takes longest."""
         return Columns.of(self.vectors), Columns.of(self.vectors.T)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what can be made anew."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     @one_blas_thread()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cksc_dist.errors import ModelFileError, StoreAwayError, brief, want_of_threads
+from cksc_dist.errors import ModelFileError, NoThreadError, StoreAwayError, brief, want_of_threads
 from cksc_dist.maths.sparse import SparseRows
 from cksc_dist.series import is_text
 
@@ -44,7 +44,7 @@ def holding_together(path: str | Path) -> Iterator[None]:
     try:
         with np.errstate(over="raise", invalid="raise"):
             yield
-    except (ModelFileError, StoreAwayError):
+    except (ModelFileError, StoreAwayError, NoThreadError):
         raise
     except Exception as error:  # of whatever was not looked at below
         want_of_threads(error)

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from cksc_dist.errors import StoreError, typed
+from cksc_dist.errors import StoreError, typed, want_of_threads
 from cksc_dist.processes import PARTIAL, is_abandoned
 from cksc_dist.store.local_files import open_stored, path_below, put, sync_tree
 from cksc_dist.store.patience import NOT_AWAY, Waiting
@@ -112,6 +112,7 @@ class Folder:
             except NOT_AWAY:
                 raise
             except Exception as error:  # each library has its own kinds for a server that is away
+                want_of_threads(error)
                 pause = waiting.pause(error)
             time.sleep(pause)
 

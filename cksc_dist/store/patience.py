@@ -21,7 +21,16 @@ MOST_SAID = 150
 logger = logging.getLogger(__name__)
 
 # what is wrong with the question, and will be so however long one waits
-NOT_AWAY = (FileNotFoundError, PermissionError, CkscError, ValueError, TypeError, LookupError, NotImplementedError)
+NOT_AWAY = (
+    FileNotFoundError,
+    PermissionError,
+    CkscError,
+    ValueError,
+    TypeError,
+    LookupError,
+    NotImplementedError,
+    MemoryError,
+)
 
 _CREDENTIALS = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, here and on every worker; where you log in for a "

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import zarr
 from zarr.storage import FsspecStore, LocalStore, MemoryStore
 
-from cksc_dist.errors import CkscError
+from cksc_dist.errors import CkscError, want_of_threads
 from cksc_dist.store.chunk_sizes import Chunks, check_chunk, chunks_of
 from cksc_dist.store.in_flight import writing
 from cksc_dist.store.local_files import check_stored, path_below, put
@@ -198,6 +198,7 @@ class PlainFsspecStore(_Looked, FsspecStore):
             except NOT_AWAY:
                 raise
             except Exception as error:
+                want_of_threads(error)
                 pause = waiting.pause(error)
             await asyncio.sleep(pause)
 

@@ -132,7 +132,7 @@ def test_a_window_out_of_range_is_refused_by_the_settings(text: str) -> None:
         specs(f"--window={text}")
 
 
-@pytest.mark.parametrize(("text", "frames"), [(" 3", 3), ("1_0", 10), ("+7 ", 7)])
+@pytest.mark.parametrize(("text", "frames"), [(" 3", 3), ("1_0", 10), ("+7 ", 7), ("\u0663", 3)])
 def test_a_whole_number_however_written_is_frames(text: str, frames: int) -> None:
     assert specs("--window", text) == [DistanceSpec(window=frames)]
 

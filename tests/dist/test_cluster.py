@@ -452,7 +452,7 @@ def test_a_cluster_whose_worker_dies_while_it_starts_is_started_again(
     monkeypatch.setattr(embedded_module, "LocalCluster", start)
     if once_more:
         cause = re.escape(str(error.__cause__ or error))
-        words = rf"no cluster could be started on this machine \({cause}\); run the command again, or with --executor"
+        words = rf"no cluster could be started on this machine \({cause}\); run the command again or, where"
         with pytest.raises(ClusterError, match=words):
             embedded_module.local_cluster(2, None)
     else:

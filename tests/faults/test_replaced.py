@@ -21,7 +21,7 @@ from cksc_dist.evaluate import fits as fits_module
 from cksc_dist.evaluate import protocol as protocol_module
 from cksc_dist.evaluate.extras import example_model, sweep
 from cksc_dist.evaluate.protocol import Protocol, evaluate
-from cksc_dist.evaluate.report import write_report
+from cksc_dist.evaluate.report import write_joint_report, write_report
 from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.models.training import held_out_accuracy, train
 from cksc_dist.series import SeriesSet
@@ -37,6 +37,7 @@ DATA = made_series(N)
 OTHER = SeriesSet(-3.0 * DATA.values[::-1], DATA.offsets, DATA.labels, DATA.ids, DATA.name)
 """The same names, labels and lengths."""
 RELABELLED = SeriesSet(DATA.values, DATA.offsets, DATA.labels[::-1], DATA.ids, DATA.name)
+UNTOLD = ("a damaged ledger", "no ledger")
 CHANGED = "another command has changed series or distances meanwhile|have changed since the training began"
 
 
@@ -382,7 +383,7 @@ def test_what_belongs_to_an_evaluation_is_of_the_same_data(tmp_path: Path) -> No
     assert "on other series" in found.damage
 
 
-@pytest.mark.parametrize("change", ["others", "added", "labels", "others, whose distances are not there", "a ledger"])
+@pytest.mark.parametrize("change", ["others", "added", "labels", "others, whose distances are not there", *UNTOLD])
 def test_a_report_says_where_its_store_has_changed_since(tmp_path: Path, change: str) -> None:
     store, page = tmp_path / "s.zarr", tmp_path / "report.html"
 
@@ -396,19 +397,38 @@ def test_a_report_says_where_its_store_has_changed_since(tmp_path: Path, change:
         append(store, made_series(8, prefix="more"), SERIAL)
     elif change == "labels":
         put(store, RELABELLED, False)
-    elif change == "a ledger":
+    elif change == "a damaged ledger":
         (ledger,) = (store / "ledger").glob("*/tiles.json")
         flip_bit(ledger)
+    elif change == "no ledger":  # nothing has changed; these tiles are to be computed again
+        shutil.rmtree(store / "ledger")
     elif change == "others":
         put(store, OTHER, False)
     else:
         ingest(OTHER, store, replace=True)
     (told,) = re.findall(r'<p class="warning">(.*?)</p>', shown())
-    if change == "a ledger":
+    if change in UNTOLD or "not there" in change:
         assert "cannot be told whether the store still holds what this table is of" in told
+        assert change == "a damaged ledger" or "cksc distances" in told
     else:
         assert "have changed since: these figures are of before" in told
     assert "(best)" in shown()
+    if change == "no ledger":
+        compute_distances(store, run=SERIAL)
+        assert 'class="warning"' not in shown()
+
+
+def test_a_joint_report_is_drawn_again_once_a_store_has_changed(tmp_path: Path) -> None:
+    store, page = tmp_path / "s.zarr", tmp_path / "report.html"
+    put(store, DATA, False)
+    for name in ("first", "second"):
+        evaluate(store, ["1nn"], Protocol(n_splits=2, tune=False), name=name, run=SERIAL)
+    write_joint_report([store], page, title="one")
+    assert 'class="warning"' not in page.read_text()
+    put(store, RELABELLED, False)
+    write_joint_report([store], page, title="one")
+    assert page.read_text().count('class="warning"') == 1
+    assert write_report(store, page).read_text().count('class="warning"') == 2  # of another evaluation, too
 
 
 def test_a_sweep_begun_on_other_series_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

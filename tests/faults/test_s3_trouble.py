@@ -128,7 +128,7 @@ def job(start: Starter, port: int, url: str, trouble: Trouble, patience: float) 
     begin = time.monotonic()
     with troubled(port, trouble) as other:
         run = start(sys.executable, "-c", _JOB, url, str(patience), environment=environment(other))
-        code = run.wait(600)
+        code = run.wait(1200)  # a third of 2,500 requests throttled took 440 s, and longer on a busy machine
     return code, run.output, time.monotonic() - begin
 
 

@@ -9,12 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
+from fsspec.implementations.memory import MemoryFileSystem
+from zarr.storage import FsspecStore
 
 from cksc_dist import CKSC, load_model, open_matrix
 from cksc_dist.cli import main
+from cksc_dist.dist import embedded as embedded_module
 from cksc_dist.dist.distances import compute_distances
 from cksc_dist.dist.ingest import ingest
 from cksc_dist.dist.verify import verify
+from cksc_dist.errors import NoThreadError
 from cksc_dist.evaluate import Protocol, evaluate
 from cksc_dist.evaluate.results import find_evaluations
 from cksc_dist.spec import RunSpec
@@ -85,10 +90,41 @@ def test_it_is_told_and_nothing_is_changed(
     before = files_below(store)
     with monkeypatch.context() as patched:
         asked = without_threads(patched, where)
-        with pytest.raises(MemoryError, match=r"can't start new thread: this user may have no more \(ulimit -u\)"):
+        with pytest.raises(NoThreadError, match=r"can't start new thread: this user may have no more \(ulimit -u\)"):
             ACTIONS[action](store)
     assert asked
     assert files_below(store) == before
+
+
+@pytest.mark.parametrize("place", [FsspecStore, Folder], ids=["zarr", "files"])
+def test_a_server_is_not_said_to_be_away(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "memory://threads"
+    ingest(DATA, url)
+
+    def get(*_: object, **__: object) -> object:
+        raise RuntimeError("can't start new thread")
+
+    if place is Folder:
+        AsyncFileSystemWrapper.clear_instance_cache()
+        monkeypatch.setattr(MemoryFileSystem, "cat_file", get)
+    else:
+        monkeypatch.setattr(FsspecStore, "get", get)
+    with pytest.raises(NoThreadError, match="can't start new thread: this user may have no more"):
+        open_series(Folder(url)).load()
+    AsyncFileSystemWrapper.clear_instance_cache()
+
+
+def test_a_cluster_is_not_started_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries = []
+
+    def start(**_: object) -> object:
+        tries.append(1)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(embedded_module, "LocalCluster", start)
+    with pytest.raises(NoThreadError, match="can't start new thread: this user may have no more"):
+        embedded_module.local_cluster(2, None)
+    assert len(tries) == 1
 
 
 def test_a_command_says_what_to_do(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import re
 import tracemalloc
 
@@ -473,6 +474,16 @@ def test_float32_rows_stay_float32():
     assert repaired.dtype == repair.rows(K).dtype == np.float32
     assert len(repair.eigenvalues) > 0
     np.testing.assert_allclose(repair.rows(K), repaired, atol=1e-5)
+
+
+def test_a_repair_that_was_used_is_sent_no_larger():
+    K = np.random.default_rng(5).standard_normal((40, 40))
+    _, repair = spectral_repair((K + K.T) / 2, "clip")
+    before = pickle.dumps(repair)
+    used = repair.rows(K), repair.self_similarity(K)
+    assert pickle.dumps(repair) == before
+    again = pickle.loads(before)
+    assert all(map(np.array_equal, used, (again.rows(K), again.self_similarity(K))))
 
 
 @pytest.mark.parametrize("how", ["clip", "flip"])
