@@ -58,14 +58,17 @@ def connected(run: RunSpec, workers: int) -> Iterator[Client]:
     with dask.config.set(_CONFIG), _quiet():
         if run.scheduler is not None:
             plain = check_encryption(run)
-            with _client_of(run.scheduler) as client, _loss_in_words(client):
+            with _closed_anyhow(_client_of(run.scheduler)) as client, _loss_in_words(client):
                 if plain and run.scheduler not in warned:
                     warned.add(run.scheduler)
                     warnings.warn(plain, stacklevel=3)
                 _wait_for_a_worker(client)
                 yield client
             return
-        with closed_in_time(local_cluster(workers, run.memory)) as cluster, _near_client(cluster) as client:
+        with (
+            closed_in_time(local_cluster(workers, run.memory)) as cluster,
+            _closed_anyhow(_near_client(cluster)) as client,
+        ):
             yield client
 
 
@@ -130,6 +133,16 @@ def _new_client(target: Any, **options: Any) -> Client:
             client._loop_runner.stop()
         raise
     return client
+
+
+@contextmanager
+def _closed_anyhow(client: Client) -> Iterator[Client]:
+    """Close a client in the end; what Dask meets with then, where the other side has gone, hides no other error."""
+    try:
+        yield client
+    finally:
+        with suppress(RuntimeError, OSError, TimeoutError):
+            client.close()
 
 
 def _near_client(cluster: LocalCluster) -> Client:

@@ -421,6 +421,23 @@ def test_a_client_that_cannot_connect_is_closed_at_once(monkeypatch: pytest.Monk
         gc.enable()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("Cannot change state of expiring Timeout"), TimeoutError(), OSError()])
+def test_a_client_that_cannot_be_closed_hides_no_other_error(error: Exception) -> None:
+    """As Dask does where a scheduler died while the client was asking it something."""
+
+    def close() -> None:
+        closed.append(1)
+        raise error
+
+    closed = list[int]()
+    client: Any = SimpleNamespace(close=close)
+    with pytest.raises(ClusterError, match="the scheduler went away"), cluster_module._closed_anyhow(client):
+        raise ClusterError("the scheduler went away")
+    with cluster_module._closed_anyhow(client) as found:
+        assert found is client
+    assert len(closed) == 2
+
+
 def said_by_a_worker() -> RuntimeError:
     """As Dask tells what a worker met with while it started."""
     error = RuntimeError("Nanny failed to start.")
