@@ -160,10 +160,7 @@ class Answering:
         self.scheduler = self
         self.address, self.status, self.id = address, "running", "client"
 
-    def __enter__(self) -> Answering:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         pass
 
     def wait_for_workers(self, *_: object, **__: object) -> None:
