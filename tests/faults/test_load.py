@@ -115,7 +115,7 @@ def test_two_users_on_one_scheduler(start: Starter, tmp_path: Path) -> None:
     stores = [tmp_path / "first", tmp_path / "second"]
     for seed, store in enumerate(stores):
         # so much that both are at work at the same time for a while, on a quick machine, too
-        ingest(make_gestures(n_per_class=150, dims=6, length=(240, 320), random_state=seed), store)
+        ingest(make_gestures(n_per_class=150, dims=6, length=(160, 220), random_state=seed), store)
         shutil.copytree(store, store.with_suffix(".alone"))
         run = start.cksc("distances", str(store.with_suffix(".alone")), "--executor", "threads")
         assert run.wait() == 0, run.output
