@@ -11,9 +11,9 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
@@ -48,6 +48,10 @@ SERIES = 2**7
 """Bytes that an entry of the first axis takes beside its values: an id and a label."""
 MOST_EMPTY = 2**16
 """Places of an array without bytes, which any shape with a side of 0 and any type of no width have."""
+
+ATTEMPTS = 10
+
+Result = TypeVar("Result")
 
 
 class Header(NamedTuple):
@@ -94,10 +98,18 @@ def read_header(handle: Any) -> Header:
     length = int.from_bytes(told, "little")
     if length > MOST_HEADER:
         raise ValueError(f"its header says that it is {length:,} bytes long, more than {MOST_HEADER:,}")
-    header = io.BytesIO(told + handle.read(length))
+    header = told + handle.read(length)
     read = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
-    shape, _, dtype = read(header)
+    shape, _, dtype = _beside_others(lambda: read(io.BytesIO(header)))
     return Header(shape, dtype)
+
+
+def _beside_others(read: Callable[[], Result]) -> Result:
+    """Read a header; again where Python 3.11 counts wrong because another thread reads one, too: no damage."""
+    for _ in range(ATTEMPTS - 1):
+        with suppress(SystemError):
+            return read()
+    return read()
 
 
 def read_array(handle: Any, size: int) -> NDArray[Any]:
@@ -118,8 +130,13 @@ def read_array(handle: Any, size: int) -> NDArray[Any]:
             f"its shape {header.shape} and type {header.dtype} have {places(header.shape):,} places for no bytes at "
             f"all, more than {MOST_EMPTY:,}"
         )
-    handle.seek(0)
-    array: NDArray[Any] = np.lib.format.read_array(handle, allow_pickle=False)
+
+    def read() -> NDArray[Any]:
+        handle.seek(0)
+        found: NDArray[Any] = np.lib.format.read_array(handle, allow_pickle=False)
+        return found
+
+    array = _beside_others(read)
     if not is_text(array):
         raise ValueError("it holds letters that are none")
     return array
